@@ -7,6 +7,7 @@
 #include "planner/check/again.h"
 #include "planner/check/check.h"
 #include "planner/check/proof.h"
+#include "planner/planning/planning_guesses.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,6 +133,15 @@ static int is_corrected(const struct args *a, const struct plan *p, int *correct
     return 0;
 }
 
+/* Plans may say nothing of guesses; then solving again says nothing either. */
+static int states_guesses(const struct plan *p)
+{
+    int any = 0;
+    for (int i = 0; i < p->n_limits; i++)
+        any |= p->limits[i].guesses.n > 0;
+    return any;
+}
+
 /* The plan is what its request gives, in every field. */
 static int solve_again(const struct wish *w, const struct plan *p, struct findings *f, struct err *e)
 {
@@ -151,6 +161,8 @@ static int solve_again(const struct wish *w, const struct plan *p, struct findin
         return r;
     in.request.prove = w->prove;
     if ((r = proof_begin(&proof, &in.request, e)) < 0 || (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &again, e)) < 0)
+        err_wrap(e, "plan '%s', solved again", w->plan);
+    else if (states_guesses(p) && (r = planning_guesses(&again, &in.in, &in.hw, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);
     else if ((r = again_compare(p, w->plan, &again, e)) == 0)
         r = proof_compare(&proof, &again, e);

@@ -172,6 +172,19 @@ static void text_engine(const struct explain *x)
     }
 }
 
+static void text_guesses(const struct plan_guesses *g)
+{
+    char bytes[32];
+    if (g->n)
+        printf("\nGuesses (thermo-run generate --guess): passes over tokens that follow each other, (M30)\n");
+    for (int i = 0; i < g->n; i++)
+        printf("  %2d token%s %.4g ms, %s read\n", g->tokens[i], i ? "s:" : ": ", g->pass_ns[i] / 1e6,
+               size_format((uint64_t)g->read_bytes[i], bytes, sizeof bytes));
+    for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
+        printf("  where a share of %g comes true, from a source that takes no time: %d guesses a pass, %.4g times as fast\n",
+               g->acceptance[i], g->best[i], g->speedup[i]);
+}
+
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
 {
     char a[32], b[32];
@@ -199,6 +212,7 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     if (x->inputs)
         text_inputs(p, l, x);
     text_engine(x);
+    text_guesses(&l->guesses);
     explain_count(p, l, count);
     printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
            count[EXPLAIN_IO]);
@@ -328,6 +342,31 @@ static void json_engine(struct js *to, const struct explain *x)
     js_set(to, "engine", o);
 }
 
+static void json_guesses(struct js *to, const struct plan_guesses *g)
+{
+    struct js *o, *passes, *shares;
+    if (!g->n)
+        return;
+    o = js_object(), passes = js_array(), shares = js_array();
+    for (int i = 0; i < g->n; i++) {
+        struct js *j = js_object();
+        js_set_int(j, "tokens", g->tokens[i]);
+        js_set_num(j, "pass_ns", g->pass_ns[i]);
+        js_set_num(j, "read_bytes", g->read_bytes[i]);
+        js_append(passes, j);
+    }
+    for (int i = 0; i < PLAN_ACCEPTANCES; i++) {
+        struct js *j = js_object();
+        js_set_num(j, "acceptance", g->acceptance[i]);
+        js_set_int(j, "best", g->best[i]);
+        js_set_num(j, "speedup", g->speedup[i]);
+        js_append(shares, j);
+    }
+    js_set(o, "passes", passes);
+    js_set(o, "acceptances", shares);
+    js_set(to, "guesses", o);
+}
+
 static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g, struct err *e)
 {
     struct js *o = js_object(), *account = js_object(), *layers = js_array(), *binds = js_object();
@@ -366,6 +405,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
         js_set_int(binds, explain_bound_names[i], count[i]);
     js_set(o, "binds", binds);
     json_engine(o, x);
+    json_guesses(o, &l->guesses);
     json_gains(o, g);
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);

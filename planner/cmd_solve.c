@@ -11,6 +11,7 @@
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_guesses.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,14 @@ static const struct opt_usage usage = {
     "--out plan.json\n",
     NULL
 };
+
+static void print_guesses(const struct plan_guesses *g)
+{
+    for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
+        printf("%s%g true %d a pass, %.3g times as fast", i ? "; of " : "  guesses: of ", g->acceptance[i], g->best[i], g->speedup[i]);
+    if (g->n)
+        printf("\n");
+}
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
@@ -66,6 +75,7 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
         printf("; %u neurons of each FFN on %s", l->prompt.engine_neurons[l->prompt.n - 1], p->engine);
     if (longest)
         printf("\n");
+    print_guesses(&l->guesses);
     printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
 }
@@ -181,7 +191,7 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
     if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(&in.request, e) : 0) == 0 &&
         (r = proof_begin(&proof, &in.request, e)) == 0 &&
         (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
-        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 &&
+        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 && (r = planning_guesses(&p, &in.in, &in.hw, e)) == 0 &&
         (r = smt2 ? problem_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
         (r = plan_write(&p, out, e)) == 0 && smt2)
         r = file_replace(smt2, stated, stated_len, e);

@@ -212,6 +212,72 @@ double report_prompt_ns(const struct setup *s, int tokens)
     return other ? 0 : plan_prompt_ns(&s->limit.prompt, tokens);
 }
 
+const struct plan_guesses *report_planned_guesses(const struct setup *s)
+{
+    return s->limit.guesses.n && !setup_differs(s) ? &s->limit.guesses : NULL;
+}
+
+/* The number of guesses that the plan has as the fastest, by what was counted; *acceptance: the share that came true. */
+static int planned_guesses(const struct plan_guesses *p, const struct report *r, double *acceptance, double *speedup)
+{
+    const struct guess_stats *g = &r->guesses;
+    *acceptance = report_share(g->accepted, g->tried);
+    return plan_best_guesses(p, *acceptance, g->guessed ? (double)g->source_ns / (double)g->guessed : 0, r->guess_most, speedup);
+}
+
+static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
+{
+    const struct guess_stats *g = &r->guesses;
+    const struct plan_guesses *p = report_planned_guesses(s);
+    const char *comma = "";
+    double acceptance, speedup;
+    fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f,"
+            "\"by_tokens\":[",
+            (unsigned long long)g->passes, (unsigned long long)r->decode.passes, (unsigned long long)g->guessed,
+            (unsigned long long)g->tried, (unsigned long long)g->accepted, (double)g->source_ns / 1e6);
+    for (int n = 1; n <= GUESS_MOST + 1; n++) {
+        if (!g->n_by[n])
+            continue;
+        fprintf(f, "%s{\"tokens\":%d,\"passes\":%llu,\"ms\":%.6g", comma, n, (unsigned long long)g->n_by[n],
+                (double)g->ns_by[n] / (double)g->n_by[n] / 1e6);
+        if (p)
+            fprintf(f, ",\"predicted_ms\":%.6g", plan_pass_ns(p, n) / 1e6);
+        fputs("}", f);
+        comma = ",";
+    }
+    fputs("]", f);
+    if (p && g->tried) {
+        int best = planned_guesses(p, r, &acceptance, &speedup);
+        fprintf(f, ",\"planned\":{\"acceptance\":%.6g,\"guesses\":%d,\"speedup\":%.6g}", acceptance, best, speedup);
+    }
+    fputs("}", f);
+}
+
+static void guesses_text(const struct setup *s, const struct report *r)
+{
+    const struct guess_stats *g = &r->guesses;
+    const struct plan_guesses *p = report_planned_guesses(s);
+    char text[512], predicted[32] = "";
+    size_t at = 0;
+    double acceptance, speedup;
+    log_info("guesses: %llu of %llu came true, in %llu of %llu passes", (unsigned long long)g->accepted, (unsigned long long)g->guessed,
+             (unsigned long long)g->passes, (unsigned long long)r->decode.passes);
+    for (int n = 1; n <= GUESS_MOST + 1 && at < sizeof text; n++) {
+        if (!g->n_by[n])
+            continue;
+        if (p)
+            snprintf(predicted, sizeof predicted, " (%.4g)", plan_pass_ns(p, n) / 1e6);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d: %.4g%s", at ? ", " : "", n,
+                               (double)g->ns_by[n] / (double)g->n_by[n] / 1e6, predicted);
+    }
+    if (at)
+        log_info("        ms of passes by their tokens%s: %s", p ? " (and by the plan)" : "", text);
+    if (p && g->tried) {
+        int best = planned_guesses(p, r, &acceptance, &speedup);
+        log_info("        with a share of %.2f that come true the plan makes %d a pass, %.3g times as fast", acceptance, best, speedup);
+    }
+}
+
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
 {
     int steps = r->n_decoded ? r->n_decoded : 1;
@@ -225,9 +291,7 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     phase_json(f, "prompt", r->n_prompt, r->prompt_ns, g, &r->prompt);
     phase_json(f, "decode", r->n_decoded, r->decode_ns, g, &r->decode);
     if (r->guessing)
-        fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
-                (unsigned long long)r->guesses.passes, (unsigned long long)r->decode.passes, (unsigned long long)r->guesses.guessed,
-                (unsigned long long)r->guesses.accepted, (double)r->guesses.source_ns / 1e6);
+        guesses_json(f, s, r);
     fprintf(f,
             ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
             ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
@@ -270,8 +334,7 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
             log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
         if (r->guessing)
-            log_info("guesses: %llu of %llu came true, in %llu of %llu passes", (unsigned long long)r->guesses.accepted,
-                     (unsigned long long)r->guesses.guessed, (unsigned long long)r->guesses.passes, (unsigned long long)d->passes);
+            guesses_text(s, r);
         log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
                  size_format(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
                  size_format((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),

@@ -16,7 +16,7 @@ struct report {
     uint64_t prompt_ns, decode_ns;
     struct engine_stats prompt, decode;
     uint64_t seed;
-    int guessing;                 /* with guesses */
+    int guessing, guess_most;     /* with guesses; of a pass, at most */
     struct guess_stats guesses;
 };
 
@@ -42,6 +42,10 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
 
 /* Warns where a fault has ended the accelerator's work; before the engine is closed. */
 void report_accel_lost(const struct engine *g);
+
+/* What the plan expects of guesses: passes of so many tokens, and the number that is fastest for the share of guesses that came true and
+ * what each took. NULL: it has none, or something differs from what was planned. */
+const struct plan_guesses *report_planned_guesses(const struct setup *s);
 
 /* Time to the first token of a prompt of so many tokens by the plan, ns; 0: it has none, or not for this chunk or what else differs. */
 double report_prompt_ns(const struct setup *s, int tokens);

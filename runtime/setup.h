@@ -76,6 +76,12 @@ int setup_options(struct opt *rows, struct setup_args *a); /* how many were fill
  * ERR_INFEASIBLE below the floor. */
 int setup_open(const struct setup_args *a, struct setup *s, struct err *e);
 
+/* What the plan says of passes over guesses, for the mode that runs; NULL: nothing, or another mode. It lives as long as s. */
+static inline const struct plan_guesses *setup_guesses(const struct setup *s)
+{
+    return s->limit.guesses.n && s->config.mode == s->limit.mode ? &s->limit.guesses : NULL;
+}
+
 /* Can the model's last tokens be taken back, as guesses that do not come true are? ERR_UNSUPPORTED: it has recurrent layers. */
 int setup_can_guess(const struct setup *s, struct err *e);
 void setup_close(struct setup *s); /* after the engine; accepts a zeroed one */

@@ -36,7 +36,7 @@ static inline uint16_t sample_block(const struct trace_info *i, int layer, uint6
 }
 
 /* Neuron j of that slot: 2 fires (and its gate is open), 1 gate open only, 0 neither. */
-static inline int sample_state(int layer, uint64_t global, int slot, int j)
+static inline int sample_fires(int layer, uint64_t global, int slot, int j)
 {
     uint32_t v = sample_mix((uint64_t)layer * 4 + (uint64_t)slot, global, (uint64_t)j) % 100;
     return (int)v < j ? 2 : (int)v < j + 10 ? 1 : 0;
@@ -172,7 +172,7 @@ static void sample_count(const struct trace_sample *s, int layer, int kind, int 
                         for (int o = 0; o < k; o++)
                             if (sample_block(i, layer, token[b], o) == e) {
                                 used = 1;
-                                on |= sample_state(layer, token[b], o, j) >= need;
+                                on |= sample_fires(layer, token[b], o, j) >= need;
                             }
                     counts[e * SAMPLE_FF + j] += (uint64_t)on;
                 }
@@ -190,7 +190,7 @@ static int sample_bits(const struct trace_sample *s, struct trace_writer *w, enu
         uint8_t row[4 * ((SAMPLE_FF + 7) / 8)] = { 0 };
         for (int o = 0; o < k; o++)
             for (int j = 0; j < SAMPLE_FF; j++)
-                if (sample_state(layer, s->global[tokens ? tokens[t] : t], o, j) >= need)
+                if (sample_fires(layer, s->global[tokens ? tokens[t] : t], o, j) >= need)
                     row[o * ((SAMPLE_FF + 7) / 8) + j / 8] |= (uint8_t)(1 << j % 8);
         r = trace_writer_append(w, set, layer, 1, row, e);
     }

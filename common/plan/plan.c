@@ -6,6 +6,7 @@
  * key to its field for reader, writer and reports alike. */
 #include "common/plan/plan.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +242,35 @@ static int check_heights(const struct plan *p, int li, const char *name, struct 
     return 0;
 }
 
+#define ROUNDED 2e-5 /* two reals of six digits */
+
+/* Passes take longer for more tokens, and what guesses bring follows from that. */
+static int check_guesses(const struct plan *p, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct plan_guesses *g = &l->guesses;
+    double step_ns = l->batches[0].predicted.step_ns;
+    if (g->n && !(g->pass_ns[0] > 0 && fabs(g->pass_ns[0] - step_ns) <= ROUNDED * step_ns))
+        return rule(name, e, "limits[%d].guesses.pass_ns[0] is %g; a step of batch 1 takes %g", li, g->pass_ns[0], step_ns);
+    for (int i = 1; i < g->n; i++)
+        if (g->pass_ns[i] < g->pass_ns[i - 1])
+            return rule(name, e, "limits[%d].guesses.pass_ns[%d] is %g, less than of %d tokens", li, i, g->pass_ns[i], g->tokens[i - 1]);
+    for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++) {
+        double most, a = g->acceptance[i];
+        int best = plan_best_guesses(g, a, 0, PLAN_GUESSES, &most), last = g->tokens[g->n - 1] - 1;
+        if (g->best[i] > PLAN_GUESSES || g->best[i] > last)
+            return rule(name, e, "limits[%d].guesses.best[%d] is %d; %d guesses of a pass are the most", li, i, g->best[i],
+                        last < PLAN_GUESSES ? last : PLAN_GUESSES);
+        double own = plan_guesses_speedup(g, a, 0, g->best[i]);
+        if (own < most * (1 - ROUNDED))
+            return rule(name, e, "limits[%d].guesses.best[%d] is %d; with %d guesses a pass it is %g times as fast, not %g", li, i,
+                        g->best[i], best, most, own);
+        if (fabs(g->speedup[i] - own) > ROUNDED * own)
+            return rule(name, e, "limits[%d].guesses.speedup[%d] is %g; its passes give %g", li, i, g->speedup[i], own);
+    }
+    return 0;
+}
+
 static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -292,7 +322,8 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (threads != l->threads || depth != l->queue_depth)
         return rule(name, e, "limits[%d] has %d threads and queue_depth %d; its batch sizes have %d and %d at most", li, l->threads,
                     l->queue_depth, threads, depth);
-    return check_heights(p, li, name, e);
+    int ok = check_heights(p, li, name, e);
+    return ok < 0 ? ok : check_guesses(p, li, name, e);
 }
 
 /* A limit under what was asked for. */
@@ -409,7 +440,7 @@ int plan_revision(const struct plan *p)
 {
     int with = 0;
     for (int i = 0; i < p->n_limits; i++)
-        with |= p->limits[i].prompt.n && p->limits[i].prompt.with_engine;
+        with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
     return with ? 8 : 7;
 }
 

@@ -103,6 +103,35 @@ struct plan_prompt {
 double plan_prompt_ns(const struct plan_prompt *p, int tokens);
 double plan_prompt_tokens_per_s(const struct plan_prompt *p); /* of the longest, without the head; 0 likewise */
 
+/* What the cost model expects of passes over tokens of one sequence that follow each other, as those that guesses are held against are
+ * (M30), at batch 1; and what guesses then bring at two shares of them that come true, from a source that takes no time, as prompt
+ * lookup does. */
+#define PLAN_PASSES      5      /* 1 2 4 8 16 tokens */
+#define PLAN_GUESSES     8      /* of a pass, at most, among which the best number is */
+#define PLAN_ACCEPTANCES 2
+struct plan_guesses {
+    int n;                      /* lengths; 0: nothing is predicted, else at least 2 */
+    int tokens[PLAN_PASSES];    /* 1, and ascending */
+    double pass_ns[PLAN_PASSES]; /* of a pass; the first is batches[0]'s step_ns, and none is less than the one before */
+    double read_bytes[PLAN_PASSES]; /* from flash */
+    double acceptance[PLAN_ACCEPTANCES]; /* shares of guesses that come true, ascending, above 0 and below 1 */
+    int best[PLAN_ACCEPTANCES]; /* guesses of a pass that bring most; 0: none do */
+    double speedup[PLAN_ACCEPTANCES]; /* with so many, against none */
+};
+
+/* A pass over so many tokens, ns: linear between lengths, beyond the last as between the last two; 0: not predicted. */
+double plan_pass_ns(const struct plan_guesses *g, int tokens);
+
+/* Times the speed of no guesses, with so many in each pass, each of which takes guess_ns: expected tokens of a pass, 1 + a + ... + a^k
+ * (Leviathan et al. 2023, arXiv:2211.17192, section 3.1), by its time, t(k + 1) + k guess_ns. n >= 2. */
+double plan_guesses_speedup(const struct plan_guesses *g, double acceptance, double guess_ns, int guesses);
+
+/* Of 0 to `most` guesses, as far as lengths go, the number that is fastest, of equals the least, and its *speedup. */
+int plan_best_guesses(const struct plan_guesses *g, double acceptance, double guess_ns, int most, double *speedup);
+
+/* Fills acceptance, best and speedup in. */
+void plan_choose_guesses(struct plan_guesses *g);
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -129,6 +158,7 @@ struct plan_limit {
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     struct plan_prompt prompt;
+    struct plan_guesses guesses;
     int n_batches;
     struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
@@ -236,7 +266,7 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 8 with heights of prompts, else 7. */
+/* The least revision that has all that a plan says: 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */
@@ -258,7 +288,8 @@ int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__
 
 /* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
  * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, threads and queue depth of a limit are the
- * most of its batches', heights of prompts are those of the passes that they have, floor <= account <= memory, layout_hash equal to
+ * most of its batches', heights of prompts are those of the passes that they have, what guesses bring follows
+ * from their passes, floor <= account <= memory, layout_hash equal to
  * layout_hash(layout). name stands for the file in messages. */
 int plan_check(const struct plan *p, const char *name, struct err *e);
 

@@ -566,6 +566,27 @@ static void read_reals(struct rd *r, json_t *j, const char *key, int n, double *
     leave(r, at);
 }
 
+/* `tokens`: least to `most` lengths, ascending; how many, or 0. */
+static int read_lengths(struct rd *r, json_t *j, int fewest, int most, int longest, int *out)
+{
+    json_t *a = json_object_get(j, "tokens");
+    size_t n = json_array_size(a), at = enter(r, "tokens");
+    if (!json_is_array(a) || n < (size_t)fewest || n > (size_t)most)
+        fail(r, "is not an array of %d to %d lengths", fewest, most);
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        json_t *v = json_array_get(a, i);
+        int least = i ? out[i - 1] + 1 : 1;
+        size_t at_i = enter_at(r, i);
+        if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > longest)
+            fail(r, "is not a whole number from %d to %d", least, longest);
+        else
+            out[i] = (int)json_integer_value(v);
+        leave(r, at_i);
+    }
+    leave(r, at);
+    return r->code == 0 ? (int)n : 0;
+}
+
 static void read_heights(struct rd *r, json_t *heights, struct plan_prompt *q)
 {
     uint32_t *to = q->engine_neurons;
@@ -578,26 +599,10 @@ static void read_heights(struct rd *r, json_t *heights, struct plan_prompt *q)
 static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_prompt *q)
 {
     static const char *const keys[] = { "engine_neurons", "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens", "wait_ns", NULL };
-    size_t at = enter(r, "prompt"), at_tokens;
+    size_t at = enter(r, "prompt");
     json_t *heights = revision > 7 ? json_object_get(j, keys[0]) : NULL;
     expect(r, j, keys + !heights); /* optional */
-    json_t *a = json_object_get(j, "tokens");
-    size_t n = json_array_size(a);
-    at_tokens = enter(r, "tokens");
-    if (!json_is_array(a) || n < 1 || n > PLAN_PROMPT_POINTS)
-        fail(r, "is not an array of 1 to %d lengths", PLAN_PROMPT_POINTS);
-    for (size_t i = 0; i < n && r->code == 0; i++) {
-        json_t *v = json_array_get(a, i);
-        int least = i ? q->tokens[i - 1] + 1 : 1;
-        size_t at_i = enter_at(r, i);
-        if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > MODEL_MAX_CONTEXT)
-            fail(r, "is not a whole number from %d to %d", least, MODEL_MAX_CONTEXT);
-        else
-            q->tokens[i] = (int)json_integer_value(v);
-        leave(r, at_i);
-    }
-    leave(r, at_tokens);
-    q->n = r->code == 0 ? (int)n : 0;
+    q->n = read_lengths(r, j, 1, PLAN_PROMPT_POINTS, MODEL_MAX_CONTEXT, q->tokens);
     q->with_engine = heights != NULL;
     read_heights(r, heights, q);
     read_reals(r, j, "attention_ns", q->n, q->attention_ns);
@@ -608,22 +613,67 @@ static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_promp
     leave(r, at);
 }
 
+/* What is said of two shares of guesses that come true. */
+static void read_acceptances(struct rd *r, json_t *j, struct plan_guesses *g)
+{
+    json_t *best = json_object_get(j, "best");
+    read_reals(r, j, "acceptance", PLAN_ACCEPTANCES, g->acceptance);
+    read_reals(r, j, "speedup", PLAN_ACCEPTANCES, g->speedup);
+    size_t at = enter(r, "acceptance");
+    for (size_t i = 0; i < PLAN_ACCEPTANCES && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        if (!(g->acceptance[i] > (i ? g->acceptance[i - 1] : 0) && g->acceptance[i] < 1))
+            fail(r, "is %g; shares are above 0 and below 1, and ascend", g->acceptance[i]);
+        leave(r, at_i);
+    }
+    leave(r, at);
+    at = enter(r, "best");
+    best = as_array(r, best, PLAN_ACCEPTANCES);
+    for (size_t i = 0; best && i < PLAN_ACCEPTANCES && r->code == 0; i++) {
+        json_t *v = json_array_get(best, i);
+        size_t at_i = enter_at(r, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > PLAN_GUESSES)
+            fail(r, "is not a whole number from 0 to %d", PLAN_GUESSES);
+        else
+            g->best[i] = (int)json_integer_value(v);
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_guesses(struct rd *r, json_t *j, struct plan_guesses *g)
+{
+    static const char *const keys[] = { "acceptance", "best", "pass_ns", "read_bytes", "speedup", "tokens", NULL };
+    size_t at = enter(r, "guesses");
+    expect(r, j, keys);
+    g->n = r->code == 0 ? read_lengths(r, j, 2, PLAN_PASSES, 1 << (PLAN_PASSES - 1), g->tokens) : 0;
+    if (g->n && g->tokens[0] != 1)
+        fail(r, "has %d for the first of its tokens, not 1", g->tokens[0]);
+    read_reals(r, j, "pass_ns", g->n, g->pass_ns);
+    read_reals(r, j, "read_bytes", g->n, g->read_bytes);
+    read_acceptances(r, j, g);
+    leave(r, at);
+}
+
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    static const char *const keys[] = { "prompt", "predictor_buffers",
+    static const char *const keys[] = { "prompt", "predictor_buffers", "guesses",
                                         "account_bytes", "act",    "batches",       "classes",     "cold_policy",
                                         "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
                                         "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
                                         "predictors",    "prefill_chunk", "recall", "threads", NULL };
     const char *present[sizeof keys / sizeof *keys];
     json_t *prompt = p->revision > 6 ? json_object_get(j, keys[0]) : NULL;
+    json_t *guesses = p->revision > 7 ? json_object_get(j, keys[2]) : NULL;
     int streams = json_object_get(j, keys[1]) != NULL, k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (i > 1 || (i == 0 ? prompt != NULL : streams)) /* the first two are optional */
+        if (i > 2 || (i == 0 ? prompt != NULL : i == 1 ? streams : guesses != NULL)) /* the first three are optional */
             present[k++] = keys[i];
     expect(r, j, present);
     if (prompt)
         read_prompt(r, prompt, p->revision, &l->prompt);
+    if (guesses)
+        read_guesses(r, guesses, &l->guesses);
     l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);

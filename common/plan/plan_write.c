@@ -273,6 +273,14 @@ static void put_reals(struct text *t, const char *name, const double *v, int n)
     put(t, "]", 1);
 }
 
+static void put_ints(struct text *t, const char *name, const int *v, int n)
+{
+    key(t, name);
+    for (int i = 0; i < n; i++)
+        putf(t, "%s%d", i ? ", " : "[", v[i]);
+    put(t, "]", 1);
+}
+
 static void put_prompt(struct text *t, const struct plan_prompt *q)
 {
     key(t, "prompt");
@@ -285,11 +293,21 @@ static void put_prompt(struct text *t, const struct plan_prompt *q)
     put_reals(t, "ffn_ns", q->ffn_ns, q->n);
     put_real(t, "head_ns", q->head_ns);
     put_reals(t, "read_bytes", q->read_bytes, q->n);
-    key(t, "tokens");
-    for (int i = 0; i < q->n; i++)
-        putf(t, "%s%d", i ? ", " : "[", q->tokens[i]);
-    put(t, "]", 1);
+    put_ints(t, "tokens", q->tokens, q->n);
     put_reals(t, "wait_ns", q->wait_ns, q->n);
+    end(t, '}');
+}
+
+static void put_guesses(struct text *t, const struct plan_guesses *g)
+{
+    key(t, "guesses");
+    begin(t, '{');
+    put_reals(t, "acceptance", g->acceptance, PLAN_ACCEPTANCES);
+    put_ints(t, "best", g->best, PLAN_ACCEPTANCES);
+    put_reals(t, "pass_ns", g->pass_ns, g->n);
+    put_reals(t, "read_bytes", g->read_bytes, g->n);
+    put_reals(t, "speedup", g->speedup, PLAN_ACCEPTANCES);
+    put_ints(t, "tokens", g->tokens, g->n);
     end(t, '}');
 }
 
@@ -311,6 +329,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_numbers(t, l->always, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_u64(t, "floor_bytes", l->floor_bytes);
     put_real(t, "gap", l->gap);
+    if (l->guesses.n)
+        put_guesses(t, &l->guesses);
     key(t, "io");
     begin(t, '{');
     put_str(t, "backend", plan_io_name(l->io));

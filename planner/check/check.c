@@ -7,6 +7,7 @@
 #include "planner/check/compare.h"
 #include "planner/check/operating_points.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_guesses.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -245,6 +246,33 @@ static int check_prompt(const struct problem *pr, const struct plan *p, const ch
     return r;
 }
 
+/* (M30). What guesses bring by these passes, plan_check has held against them. Plans may have none. */
+static int check_guesses(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
+{
+    const struct plan_guesses *said = &p->limits[li].guesses;
+    struct plan_guesses is = { 0 };
+    int r = said->n ? planning_limit_guesses(pr, p, &p->limits[li], &is, e) : 0;
+    if (r == 0 && said->n != is.n)
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses has %d lengths; the equations give %d", name, li, said->n, is.n);
+    for (int i = 0; i < said->n && r == 0; i++) {
+        const struct {
+            const char *key;
+            double said, is;
+        } of[] = { { "tokens", said->tokens[i], is.tokens[i] },
+                   { "pass_ns", said->pass_ns[i], is.pass_ns[i] },
+                   { "read_bytes", said->read_bytes[i], is.read_bytes[i] } };
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+            if (compare_differs(of[k].said, of[k].is))
+                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses.%s[%d] is %g; the equations give %g", name, li, of[k].key, i,
+                               of[k].said, of[k].is);
+    }
+    for (int i = 0; i < PLAN_ACCEPTANCES && said->n && r == 0; i++)
+        if (compare_differs(said->acceptance[i], is.acceptance[i]))
+            return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses.acceptance[%d] is %g, not %g", name, li, i, said->acceptance[i],
+                           is.acceptance[i]);
+    return r;
+}
+
 /* (5) and every predicted figure; those of a repricing go there instead. */
 static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li,
                        const struct repricing *repricing, struct err *e)
@@ -274,6 +302,8 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     }
     if (r == 0)
         r = check_prompt(pr, p, name, li, repricing, residencies, e);
+    if (r == 0 && !repricing)
+        r = check_guesses(pr, p, name, li, e);
     if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + COMPARE_TOLERANCE), l->min_tokens_per_s))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; its min_tokens_per_s is %g",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);

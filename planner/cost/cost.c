@@ -201,6 +201,11 @@ double cost_lookahead_ns(const struct plan_layer_figures *f)
     return f->predict_ns + larger(work_ns, f->io_ns) + f->exposed_ns;
 }
 
+double cost_pass_ns(double step_ns, double shorter_ns)
+{
+    return larger(step_ns, shorter_ns);
+}
+
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
 {
     double sum = head_ns;
@@ -505,8 +510,9 @@ static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *
         return s;
     }
     double positions = cost_positions(h, layer, c->context);
+    int times = c->consecutive ? cost_kv_times(batch) : batch;
     const struct model_hparams own = model_of_layer(h, layer);
-    struct kv k = { cost_kv_bytes(&own, batch, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };
+    struct kv k = { cost_kv_bytes(&own, times, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };
     if (r->attend_ns > 0)
         k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
     else if (r->f_cpu > 0)
@@ -576,6 +582,7 @@ static void predicted_layer(const struct inputs *in, const struct cost_choice *c
     double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, height);
     double beyond = predicted_neurons(f, batch_index, layer, height > f->always[layer] ? height : f->always[layer]), always = all - beyond;
     double active = predicted_active(f, in, batch_index, layer, height), open = active * in->loads[layer];
+    double summed = c->consecutive ? predicted_active(f, in, 0, layer, height) : active;
     l->active = active;
     l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
     l->density = gates > 0 ? all / gates : 0;
@@ -587,7 +594,7 @@ static void predicted_layer(const struct inputs *in, const struct cost_choice *c
         return;
     }
     l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], c->threads);
-    l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, active, r->down_ns);
+    l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, summed, r->down_ns);
     l->memory_ns = cost_memory_ns(always * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
                                   open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
 }
@@ -600,6 +607,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
     double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / in->h.n_ff * height : whole,
            active = sparse ? inputs_active(in, batch_index, layer, height) : gates;
     double open = sparse ? active * in->loads[layer] : gates;
+    double summed = sparse && c->consecutive ? inputs_active(in, 0, layer, height) : active;
     double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
     l->active = active;
     l->density = gates > 0 ? active / gates : 0;
@@ -612,7 +620,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
     }
     l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
     l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
-    l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
+    l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns);
     if (sparse)
         l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
                                       open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);

@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M29) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M30) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
@@ -166,6 +166,14 @@ double cost_first_ns(double gates, double gate_ns, double record_bytes, int thre
 double cost_full_ns(double hot_ns, double first_ns);
 double cost_drain_ns(double cold_ns, double reads, int threads, int depth, double down_share);
 
+/* (M30) t_pass(n) = max(t_step(n), t_pass(n / 2)): a pass over n tokens of one sequence that follow each other, as guesses are held
+ *       against. t_step(n) is (M10) of a batch of n, where neurons count that fire for any of them, by the trace's counts of such
+ *       tokens, misses are those of replay in steps of n such tokens, K and V are read once for NN_ATTN_TOKENS tokens, and Down is
+ *       added for the tokens that a neuron fires for alone: as many rows as fire for one token, each for n. Who counts:
+ *       planner/search/passes.h. */
+double cost_pass_ns(double step_ns, double shorter_ns);
+int cost_kv_times(int tokens); /* that K and V are read for so many */
+
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
 double cost_positions(const struct model_hparams *h, int layer, int context);
@@ -223,6 +231,7 @@ struct cost_choice {
     int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
     int only_batch;                 /* as in struct limits */
+    int consecutive;                /* 1: a step's tokens are one sequence's, one after the other, (M30) */
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
     uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */

@@ -2,6 +2,7 @@
  * between products. Each is a count that follows from how the runtime divides its work, times a measured time of one. */
 #include "planner/cost/cost.h"
 
+#include "common/model/nn.h"
 #include "common/plan/budget.h"
 #include "common/plan/reads.h"
 
@@ -76,6 +77,11 @@ double cost_positions(const struct model_hparams *h, int layer, int context)
     double all = context, w = h->window;
     int bounded = context > 0 && model_attends_from(h, layer, context - 1) > 0;
     return bounded ? w - w * w / (2 * all) : all / 2;
+}
+
+int cost_kv_times(int tokens)
+{
+    return (tokens + NN_ATTN_TOKENS - 1) / NN_ATTN_TOKENS;
 }
 
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)

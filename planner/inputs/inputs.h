@@ -3,8 +3,8 @@
 
 /* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
  * pack order, activation maps for cache replay. Filled from a trace, or from a description by published figures
- * (planner/describe/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps() and routes(), and for
- * all of planner/predict/predicted.h where results are memoised (inputs_memoise): these are for one thread. */
+ * (planner/describe/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(), routes() and
+ * consecutive(), and for all of planner/predict/predicted.h where results are memoised (inputs_memoise): these are for one thread. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/model/model.h"
@@ -113,10 +113,14 @@ struct inputs {
     /* Which experts tokens are routed to, of the whole trace: at most so many tokens from its beginning, in lists of block * n_ff.
      * NULL: that is not known, or there are no experts. */
     int (*routes)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    /* Firings of steps of inputs_batch_sizes[batch_index] tokens of one sequence that follow each other, in each block of a layer: of
+     * out[n_blocks] routed, and cum where it is not NULL. 1; 0: there are no such steps. NULL: that is not known. */
+    int (*consecutive)(const struct inputs *in, int batch_index, int layer, struct inputs_curve *out, struct err *e);
     /* What is worked out again and again, stored the first time (inputs_memoise); NULL: not stored. */
     struct list_cache *lists;                          /* lists that fire or are predicted */
     double *quantiles;                          /* [n_layers][n_blocks][n_ff]: as of predict.c; 0: not yet */
     struct inputs_shift *shifts;                /* [PREDICT_INPUTS][n_layers][n_blocks] */
+    double *consecutive_cum;                    /* of inputs_consecutive; else NULL */
     void (*close)(struct inputs *in);           /* frees trace; may be NULL */
     void *trace;                                /* where they come from, owned: struct trace *, or a description */
 };
@@ -134,6 +138,12 @@ int inputs_predictors_from_trace(struct inputs *in, const struct trace *t, struc
 
 /* Batch sizes planned for: those of inputs_batch_sizes up to max_batch, at least one. */
 int inputs_count_batches(int max_batch);
+
+/* The same model where the tokens of a step are one sequence's, one after the other: `out` has curves of 1, 2, 4 ... tokens, as many sizes
+ * as there are such steps of, at most n (n_batches; 1 where nothing is known of them), and borrows all else from `in`. firings: curves
+ * of neurons too, else of routes alone. inputs_consecutive_done frees what is its own. */
+int inputs_consecutive(const struct inputs *in, int n, int firings, struct inputs *out, struct err *e);
+void inputs_consecutive_done(struct inputs *out); /* accepts a zeroed one */
 
 /* Everything but the maps is read here. max_batch: curves for all sizes up to it. */
 int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);

@@ -1,6 +1,8 @@
 #ifndef PLANNER_INPUTS_INPUTS_STEPS_H
 #define PLANNER_INPUTS_INPUTS_STEPS_H
 
+#include "common/base/err.h"
+
 #include <stdint.h>
 
 /* Which units a step needs, for replay: pack positions that fire, one list per step of batch size 1.
@@ -13,6 +15,9 @@ struct inputs_steps {
     int together;               /* 1: all of a step is looked up before anything of it is admitted, as experts are whose router has
                                  * chosen; 0: one after the other */
 };
+
+/* Steps of twice as many tokens: each is the union of two that follow each other; an odd last one is left out. The caller's. ERR_NOMEM. */
+int inputs_steps_pairs(const struct inputs_steps *s, struct inputs_steps *out, struct err *e);
 
 void inputs_steps_done(struct inputs_steps *s); /* accepts a zeroed one */
 

@@ -134,6 +134,29 @@ static void fill_curve(struct inputs_curve *c, const uint64_t *counts, const uin
         c->cum[i + 1] += c->cum[i];
 }
 
+/* See struct inputs. */
+static int consecutive_from_trace(const struct inputs *in, int batch_index, int layer, struct inputs_curve *out, struct err *e)
+{
+    struct trace *t = in->trace;
+    size_t n_ff = (size_t)in->h.n_ff;
+    int i = batch_size_index(inputs_batch_sizes[batch_index]), r = 0;
+    uint64_t n = trace_info(t)->n_batches[TRACE_BATCH_CONSECUTIVE][i], routed = 0, *counts;
+    if (n == 0)
+        return 0;
+    if (!(counts = malloc(n_ff * sizeof *counts)))
+        return err_set(e, ERR_NOMEM, "out of memory for the counts of layer %d", layer);
+    for (int k = 0; k < in->n_blocks && r == 0; k++) {
+        const uint32_t *pos = in->position + ((size_t)layer * (size_t)in->n_blocks + (size_t)k) * n_ff;
+        if (in->n_blocks > 1)
+            r = trace_batch_routed(t, TRACE_BATCH_CONSECUTIVE, i, layer, k, &routed, e);
+        out[k].routed = in->n_blocks > 1 ? (double)routed / (double)n : 1;
+        if (r == 0 && out[k].cum && (r = trace_batch_counts(t, TRACE_BATCH_CONSECUTIVE, i, layer, k, counts, NULL, e)) == 0)
+            fill_curve(&out[k], counts, pos, in->h.n_ff, (double)n);
+    }
+    free(counts);
+    return r < 0 ? r : 1;
+}
+
 static int read_curve(struct inputs *in, struct trace *t, int b, int layer, int block, uint64_t *counts,
                       struct err *e)
 {
@@ -357,6 +380,7 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
     in.trace = t;
     in.steps = steps_from_trace;
     in.routes = trace_info(t)->h.n_experts > 0 ? routes_from_trace : NULL;
+    in.consecutive = consecutive_from_trace;
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
         (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0 ||

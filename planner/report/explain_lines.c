@@ -367,6 +367,16 @@ static void prompt_line(const struct plan_limit *l, struct explain_line *m, int 
           "t_prompt_head", q->head_ns, NULL);
 }
 
+/* The longest pass over tokens that follow each other. */
+static void pass_line(const struct plan_limit *l, struct explain_line *m, int *n)
+{
+    const struct plan_guesses *g = &l->guesses;
+    if (g->n)
+        put(m, n, "(M30)", "t_pass(n) = max(t_step(n), t_pass(n / 2)): n tokens of one sequence that follow each other, as guesses are "
+                           "held against; t_step: (M10) of as many", g->pass_ns[g->n - 1], "ns", "n", (double)g->tokens[g->n - 1],
+            "bytes read", g->read_bytes[g->n - 1], "t_pass(1)", g->pass_ns[0], NULL);
+}
+
 int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
                      const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
@@ -391,6 +401,7 @@ int explain_measured(const struct problem *pr, const struct plan_limit *l, const
     ffn_lines(pr, &s, x->measured, n);
     io_lines(&s, x->measured, n);
     prompt_line(l, x->measured, n);
+    pass_line(l, x->measured, n);
     if (hw->calibration)
         put(x->measured, n, "(C)", "factors of a calibration, which the times above have in them", (double)hw->calibration,
             "is its number", "attention", hw_correction(hw, HW_ATTENTION), "predict",

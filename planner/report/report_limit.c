@@ -213,6 +213,27 @@ static void engine_table(struct page *out, const struct report *r, int index)
     report_table_end(out);
 }
 
+/* What guesses of further tokens bring. */
+static void guesses_tables(struct page *out, const struct plan_guesses *g)
+{
+    const char *const passes[] = { "tokens of a pass", "ms", "MiB read", "of one token's time" };
+    const char *const shares[] = { "share that comes true", "guesses of a pass", "times as fast" };
+    if (!g->n)
+        return;
+    page_put(out, "<h3>Guesses</h3>\n<p>Passes over tokens of one sequence that follow each other, as guesses of further tokens are held "
+                  "against (<code>thermo-run generate --guess</code>), and how many are the fastest from a source that takes no "
+                  "time.</p>\n");
+    report_table(out, NULL, passes, 4);
+    for (int i = 0; i < g->n; i++)
+        page_put(out, "<tr><td>%d</td><td>%.4g</td><td>%.4g</td><td>%.3f</td></tr>\n", g->tokens[i], g->pass_ns[i] / 1e6,
+                 g->read_bytes[i] / 1048576, g->pass_ns[i] / g->pass_ns[0]);
+    report_table_end(out);
+    report_table(out, NULL, shares, 3);
+    for (int i = 0; i < PLAN_ACCEPTANCES; i++)
+        page_put(out, "<tr><td>%g</td><td>%d</td><td>%.3f</td></tr>\n", g->acceptance[i], g->best[i], g->speedup[i]);
+    report_table_end(out);
+}
+
 void report_limit_section(struct page *out, const struct report *r, int index)
 {
     const struct plan *p = r->p;
@@ -233,6 +254,7 @@ void report_limit_section(struct page *out, const struct report *r, int index)
     reading(out, r, index);
     binds(out, r, index);
     engine_table(out, r, index);
+    guesses_tables(out, &l->guesses);
     page_put(out, "<div class='figs'>");
     report_time_figures(out, r, index);
     report_neuron_figures(out, r, index);

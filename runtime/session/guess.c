@@ -5,10 +5,12 @@
 #include "common/base/progress.h"
 
 #include <assert.h>
+#include <math.h>
 
 #define MEMORY     0.9  /* weight of what was seen before, at each pass */
 #define PRIOR      2.0  /* guesses that count half true before any was tried */
 #define MORE_FIRST 0.25 /* x before it was measured */
+#define MORE_LEAST 0.005 /* of t1, that each guess is taken to add to a pass where the plan says less, so that x can be measured */
 #define LOOKUP     8    /* the longest run that is told from longer ones */
 #define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
 #define PAUSE_MOST 1024
@@ -19,7 +21,7 @@
 void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
 {
     assert(c->most >= 0 && c->most <= GUESS_MOST);
-    *g = (struct guess){ .c = *c, .s = s, .more = MORE_FIRST };
+    *g = (struct guess){ .c = *c, .s = s, .more = c->plan && c->plan->n ? 1 : MORE_FIRST };
 }
 
 void guess_begin(struct guess *g)
@@ -67,6 +69,13 @@ static double share(const struct guess_class *k)
     return (k->accepted + PRIOR / 2) / (k->tried + PRIOR);
 }
 
+/* What n guesses add to a pass, in parts of t1, where x is 1. */
+static double longer(const struct guess *g, int n)
+{
+    const struct plan_guesses *p = g->c.plan;
+    return p && p->n ? fmax(plan_pass_ns(p, n + 1) / p->pass_ns[0] - 1, MORE_LEAST * n) : n;
+}
+
 int guess_paying(const struct guess *g, int class)
 {
     double a = share(&g->of[class]), tokens = 1, term = 1, best = 1;
@@ -74,7 +83,7 @@ int guess_paying(const struct guess *g, int class)
     for (int k = 1; k <= g->c.most; k++) {
         term *= a;
         tokens += term;
-        double rate = tokens / (1 + k * (g->more + g->each));
+        double rate = tokens / (1 + longer(g, k) * g->more + k * g->each);
         if (rate > best) {
             best = rate;
             paying = k;
@@ -105,6 +114,8 @@ static int take(struct guess *g, int class, int n)
 /* A pass over n guesses, of which `accepted` came true, took so long. */
 static void learn(struct guess *g, int class, int n, int accepted, double ns)
 {
+    g->stats.n_by[n + 1]++;
+    g->stats.ns_by[n + 1] += (uint64_t)ns;
     if (n == 0) {
         double before = g->pass_ns <= 0 ? 0 : g->since >= REFRESH ? REFRESHED : MEMORY;
         g->pass_ns = before * g->pass_ns + (1 - before) * ns;
@@ -116,12 +127,13 @@ static void learn(struct guess *g, int class, int n, int accepted, double ns)
     g->stats.passes++;
     g->stats.guessed += (uint64_t)n;
     g->stats.accepted += (uint64_t)accepted;
+    g->stats.tried += (uint64_t)(accepted + (accepted < n));
     k->accepted = MEMORY * k->accepted + accepted;
     k->tried = MEMORY * k->tried + accepted + (accepted < n); /* nothing is known of those behind the first that is wrong */
     if (accepted == n)
         k->wait = k->pause = 0;
     if (g->pass_ns > 0) {
-        double more = (ns / g->pass_ns - 1) / n;
+        double more = (ns / g->pass_ns - 1) / longer(g, n);
         g->more = MEMORY * g->more + (1 - MEMORY) * (more > 0 ? more : 0);
     }
 }

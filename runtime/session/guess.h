@@ -12,11 +12,14 @@
  * token a place are accepted with the probability that the model gives it, which is what rejection sampling does with such guesses.
  *
  * How many: as many as pay, by what passes have taken and how often guesses came true, in classes that the source tells apart.
- * A pass over n tokens is taken to last t1 (1 + (n - 1) x), and each guess y t1; all are averages of the last passes. With a share a of
- * guesses that come true, k guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more
- * rarely, so that guessing in vain costs a few hundredths. Times decide how tokens are grouped and nothing else.
+ * A pass over n tokens is taken to last t1 (1 + (n - 1) x), or, where a plan says how long passes last, t1 (1 + x (t(n) / t(1) - 1)),
+ * x being 1 to begin with; and each guess y t1; all are averages of the last passes. With a share a of guesses that come true, k
+ * guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more rarely, so that guessing in vain costs
+ * a few hundredths. Times decide how tokens are grouped and nothing else.
  *
  * No allocation. One thread. */
+#include "common/plan/plan.h"
+
 #include "runtime/session/session.h"
 
 #define GUESS_MOST    15 /* guesses of a pass */
@@ -43,13 +46,16 @@ struct guess_config {
     const int32_t *never;        /* [n_never]: tokens that are not drawn; they outlive the guesses */
     int n_never;
     enum session_mode mode;      /* of all passes */
+    const struct plan_guesses *plan; /* what passes take, to begin with; it outlives the guesses. NULL or without lengths: not known */
     int always;                  /* for tests and measurements: all that the source says, whether it pays or not */
 };
 
 struct guess_stats {
     uint64_t passes;             /* that had guesses */
     uint64_t guessed, accepted;  /* tokens in them; of those, the ones that came true */
+    uint64_t tried;              /* of the guesses those that something is known of: up to the first that is wrong, in each pass */
     uint64_t source_ns;          /* what the source took */
+    uint64_t n_by[GUESS_MOST + 2], ns_by[GUESS_MOST + 2]; /* passes over so many tokens, the last drawn one included, and their time */
 };
 
 struct guess_class {

@@ -65,9 +65,9 @@ from="--traces $traces --hardware"
 
 some() { solve many "$tmp/many.json" --max-batch 2 && state "$tmp/many.json" && state "$tmp/many.json" | grep -q '^8 opencl:0 0 0 : .*64 128 256$'; }
 check "with many tokens it is fast: prompts get neurons, decoding none" some
-none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(state "$tmp/slow.json")" "7 - 0 0 :" && grep -q "no batch size faster by its figures, and no prompt" "$tmp/slow.json"; }
-check "slow: none, revision 7, and a note says so" none
-unmeasured() { solve few "$tmp/few.json" --max-batch 2 && is "$(state "$tmp/few.json")" "7 - 0 0 :"; }
+none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(state "$tmp/slow.json")" "8 - 0 0 :" && grep -q "no batch size faster by its figures, and no prompt" "$tmp/slow.json"; }
+check "slow: none, and a note says so" none
+unmeasured() { solve few "$tmp/few.json" --max-batch 2 && is "$(state "$tmp/few.json")" "8 - 0 0 :"; }
 check "not measured with 64 tokens: none" unmeasured
 every() { solve fast "$tmp/fast.json" --max-batch 2 && is "$(state "$tmp/fast.json")" "8 opencl:0 1280 1280 : 1 2 4 8 16 32 64 128 256"; }
 check "fast with any: batch sizes and all lengths" every
@@ -77,7 +77,7 @@ as_without()
 import json, sys
 plain, slow, none, many = (json.load(open(f'{sys.argv[1]}/{n}.json')) for n in ('plain', 'slow', 'none', 'many'))
 l = plain['limits'][0]
-assert slow['limits'][0] == l and none['limits'][0] == l and plain['revision'] == none['revision'] == 7
+assert slow['limits'][0] == l and none['limits'][0] == l and plain['revision'] == none['revision'] == 8
 m = many['limits'][0] # decoding is that without it, the account has room for it
 for key in l:
     assert (l[key] == m[key]) == (key not in ('prompt', 'account_bytes', 'floor_bytes')), key
@@ -106,7 +106,7 @@ json.dump(p, open(sys.argv[2], 'w'))" "$tmp/many.json" "$tmp/bad.json" "$1" && s
 check "a height that was changed is found" tampered "h[6] = 640" "prompt.ffn_ns[6] is"
 check "so is one less" tampered "h[7:] = [0, 0]" "the equations give"
 check "or one where there was none" tampered "h[3] = 64" "the equations give"
-check "heights that are left out" tampered "del q['engine_neurons']; p['revision'] = 7; del p['engine']" "limits[0]"
+check "heights that are left out" tampered "del q['engine_neurons']; del p['engine']" "limits[0]"
 check "one of a pass that a batch size holds" tampered "h[1] = 64" "engine_neurons[1] is 64; passes of 2 tokens have 0"
 check "one that is too large" tampered "h[8] = 1344" "engine_neurons[8] is 1344"
 check "too few" tampered "h.pop()" "engine_neurons has 8 elements; 9 are needed"
@@ -126,7 +126,7 @@ explained()
 check "explain adds up and has the heights, and so has the report" explained
 compared() { "$plan" check "$tmp/slow.json" --against "$tmp/many.json" > "$tmp/text" 2>&1; cat "$tmp/text"; grep -q 'prompts of 256 tokens: 0 neurons of each FFN for the accelerator; were 1280' "$tmp/text"; }
 check "the difference of two plans has them" compared
-no_room() { memory=24MiB solve many "$tmp/tight.json" && state "$tmp/tight.json" | grep -q '^7 - ' && grep -q "do not fit beside the plan" "$tmp/tight.json"; }
+no_room() { memory=24MiB solve many "$tmp/tight.json" && state "$tmp/tight.json" | grep -q '^8 - ' && grep -q "do not fit beside the plan" "$tmp/tight.json"; }
 check "where its buffers do not fit beside the plan prompts get none, and a note says so" no_room
 # 16 KiB less than the plan takes, beside storage that makes them a small matter: neurons give way to the accelerator, for prompts are worth more than what decoding loses.
 gives_way()
@@ -135,7 +135,7 @@ gives_way()
     bytes=$(python3 -c "import json,sys; print(json.load(open(sys.argv[1]))['limits'][0]['account_bytes'] - 16384)" "$tmp/many.json")
     memory=$bytes solve swift "$tmp/less.json" --chunk 256 --max-batch 2 --prove --certificate "$tmp/less.smt2" || return 1
     memory=$bytes solve swift "$tmp/without.json" --chunk 256 --max-batch 2 --engine none --prove || return 1
-    is "$(state "$tmp/without.json")" "7 - 0 0 :" && state "$tmp/less.json" | grep -q '^8 opencl:0 0 0 : .*64 128 256$' && python3 - "$tmp" << 'END' || return 1
+    is "$(state "$tmp/without.json")" "8 - 0 0 :" && state "$tmp/less.json" | grep -q '^8 opencl:0 0 0 : .*64 128 256$' && python3 - "$tmp" << 'END' || return 1
 import json, sys
 less, without = (json.load(open(f'{sys.argv[1]}/{n}.json'))['limits'][0] for n in ('less', 'without'))
 a, b = ([x['predicted']['tokens_per_s'] for x in l['batches']] for l in (less, without))

@@ -65,6 +65,18 @@ static int text(struct engine *g, const struct sample_params *p, const struct gu
     return id < 0 ? id : made;
 }
 
+/* Passes by their tokens are all passes. */
+static void counted(const struct guess_stats *g)
+{
+    uint64_t passes = 0, guessed = 0;
+    for (int n = 1; n <= GUESS_MOST + 1; n++) {
+        passes += n > 1 ? g->n_by[n] : 0;
+        guessed += g->n_by[n] * (uint64_t)(n - 1);
+        CHECK((g->n_by[n] > 0) == (g->ns_by[n] > 0));
+    }
+    CHECK(passes == g->passes && guessed == g->guessed && g->tried <= g->guessed && g->accepted <= g->tried);
+}
+
 static void test_same_text(enum layout_form form, const struct es_predict *predict)
 {
     static const struct sample_params how[] = {
@@ -99,6 +111,7 @@ static void test_same_text(enum layout_form form, const struct es_predict *predi
             int n = text(g, &how[k], &q, MOST, with, &x, &e);
             CHECK_MSG(n == MOST && !memcmp(with, plain, sizeof plain), "%s, draws %d, guesses %d: %d tokens", layout_form_name(form), k,
                       i, n);
+            counted(&x.stats);
             if (q.always && o.wrong == 0)
                 CHECK(x.stats.accepted == x.stats.guessed && x.stats.accepted == (MOST - 1) / 2); /* one each: half of the passes */
             if (o.wrong == 1)
@@ -169,6 +182,35 @@ static void test_paying(void)
     CHECK(guess_paying(&g, 0) == 0);
 }
 
+/* A plan says what passes take; what is measured makes all of them longer or shorter. */
+static void test_planned(void)
+{
+    static const struct plan_guesses plan = { .n = 3, .tokens = { 1, 2, 4 }, .pass_ns = { 100, 105, 180 } };
+    static const struct plan_guesses flat = { .n = 2, .tokens = { 1, 2 }, .pass_ns = { 100, 100 } };
+    struct session s = { 0 };
+    struct guess g, without;
+    struct guess_config c = { .most = 8, .source = guess_lookup, .plan = &plan };
+    guess_init(&g, &c, &s);
+    g.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
+    CHECK(guess_paying(&g, 0) == 1 && g.more == 1); /* 1.6 / 1.05 is more than 1.96 / 1.425 and 1 */
+    g.more = 0.1;
+    CHECK(guess_paying(&g, 0) > 1); /* measured to be a tenth of that */
+    g.more = 20;
+    CHECK(guess_paying(&g, 0) == 0);
+    c.plan = &flat;
+    guess_init(&g, &c, &s);
+    g.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
+    CHECK(guess_paying(&g, 0) > 4); /* they cost next to nothing, until that is measured */
+    g.more = 100;
+    CHECK(guess_paying(&g, 0) < 2);
+    static const struct plan_guesses none = { 0 };
+    c.plan = &none;
+    guess_init(&g, &c, &s);
+    c.plan = NULL;
+    guess_init(&without, &c, &s);
+    CHECK(g.more == without.more && guess_paying(&g, 0) == guess_paying(&without, 0));
+}
+
 int main(void)
 {
     static const struct es_predict predicts = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
@@ -181,5 +223,6 @@ int main(void)
     test_same_text(LAYOUT_SPLIT, &predicts);
     test_lookup();
     test_paying();
+    test_planned();
     return test_done();
 }

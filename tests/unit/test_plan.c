@@ -313,6 +313,60 @@ static void check_pass_heights(void)
     CHECK(same_heights(&l, 16, 6, gap) && plan_pass_height(&l, 4) == 64 && plan_pass_height(&l, 6) == 192);
 }
 
+/* Times of guesses in a plan: revision 8, and their rules. */
+static void check_guesses_of(struct plan *p)
+{
+    struct plan_guesses *g = &p->limits[1].guesses;
+    double step = p->limits[1].batches[0].predicted.step_ns;
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    *g = (struct plan_guesses){ .n = 4, .tokens = { 1, 2, 4, 8 }, .pass_ns = { step, 9e7, 1e8, 1.25e8 },
+                                .read_bytes = { 4096, 5e3, 6e3, 7e3 } };
+    plan_choose_guesses(g);
+    CHECK(plan_revision(p) == 8 && g->best[0] > 0 && g->best[1] == 7 && g->speedup[1] > g->speedup[0]);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"revision\": 8") && strstr(text, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.25e+08]"));
+    CHECK(q.revision == 8 && q.limits[1].guesses.n == 4 && !q.limits[0].guesses.n && q.limits[1].guesses.best[1] == 7);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    const char *pass = "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.25e+08]", *best = "\"best\": [", *tokens = "\"tokens\": [1, 2, 4, 8]";
+    const char *acceptance = "\"acceptance\": [0.6, 0.8]", *speedup = "\"speedup\": [";
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.2e+07, 9e+07, 1e+08, 1.25e+08]", &e),
+                 "pass_ns[0] is 8.2e+07; a step of batch 1 takes 8.1e+07"));
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 8e+07, 1e+08, 1.25e+08]", &e), "pass_ns[1] is 8e+07, less than of 1 tokens"));
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08]", &e), "guesses.pass_ns has 3 elements; 4 are needed"));
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, -1]", &e), "guesses.pass_ns[3]"));
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 9e+99]", &e), "guesses.pass_ns[3]"));
+    CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.26e+08]", &e), "limits[1].guesses."));
+    CHECK(strstr(said_of(text, best, "\"best\": [1, ", &e), "guesses.best has 3 elements; 2 are needed"));
+    CHECK(strstr(said_of(text, best, "\"best\": [8], \"b\": [", &e), "unknown key 'b'"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [2, 3, 4, 8]", &e), "2 for the first of its tokens, not 1"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 2, 8]", &e), "guesses.tokens[2] is not a whole number from 3 to 16"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 4, 17]", &e), "guesses.tokens[3] is not a whole number from 5 to 16"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1]", &e), "guesses.tokens is not an array of 2 to 5 lengths"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 4, 9]", &e), "limits[1].guesses."));
+    CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.6, 1]", &e), "acceptance[1] is 1; shares are above 0 and below 1"));
+    CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.6, 0.6]", &e), "acceptance[1] is 0.6; shares"));
+    CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0, 0.8]", &e), "acceptance[0] is 0; shares"));
+    CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.61, 0.8]", &e), "limits[1].guesses."));
+    CHECK(strstr(said_of(text, speedup, "\"speedup\": [1, ", &e), "guesses.speedup has 3 elements"));
+    CHECK(strstr(said_of(text, "\"guesses\": {", "\"guesses\": 7, \"x\": {", &e), "limits[1]"));
+    CHECK(strstr(said_of(text, "\"revision\": 8", "\"revision\": 7", &e), "unknown key 'guesses'"));
+    free(text);
+    g->best[0]--;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.best[0] is ") && strstr(e.msg, "times as fast, not"));
+    g->best[0] = 8;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.best[0] is 8; 7 guesses of a pass are the most"));
+    plan_choose_guesses(g);
+    g->speedup[1] *= 1.001;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.speedup[1] is ") && strstr(e.msg, "; its passes give "));
+    *g = (struct plan_guesses){ 0 };
+    CHECK(plan_revision(p) == 7);
+}
+
 /* The share of prompts in a plan: revision 8, and its rules. */
 static void check_prompt_engine(struct plan *p)
 {
@@ -411,6 +465,7 @@ int main(void)
     plan_done(&q);
     check_engine(&p);
     check_prompt(&p);
+    check_guesses_of(&p);
     check_prompt_engine(&p);
     check_pass_heights();
 

@@ -76,7 +76,7 @@ static void check_rows(struct trace *t, int layer)
             same &= blocks[w * k + o] == sample_block(i, layer, w, (int)o);
             for (int j = 0; j < SAMPLE_FF; j++)
                 same &= (maps[(w * k + o) * row + (size_t)j / 8] >> j % 8 & 1) ==
-                        (sample_state(layer, w, (int)o, j) == 2);
+                        (sample_fires(layer, w, (int)o, j) == 2);
         }
     CHECK(same);
     uint64_t token;
@@ -85,7 +85,7 @@ static void check_rows(struct trace *t, int layer)
     CHECK(token == trace_sample_token(7, 50, i->corpus.n_tokens) && rms == (float)token);
     CHECK(x[3] == (sample_mix(TRACE_SET_BLOCK_INPUT, token, 3) & 0x3fff) &&
           y[3] == (sample_mix(TRACE_SET_FFN_INPUT, token, 3) & 0x3fff));
-    CHECK((signs[0] >> 5 & 1) == (sample_state(layer, token, 0, 5) >= 1));
+    CHECK((signs[0] >> 5 & 1) == (sample_fires(layer, token, 0, 5) >= 1));
     CHECK(trace_maps(t, layer, 0, i->window_tokens + 1, maps, blocks, &e) == ERR_LIMIT);
     CHECK(trace_counts(t, SAMPLE_LAYERS, 0, NULL, NULL, &e) == ERR_LIMIT);
     free(maps), free(blocks);
@@ -249,7 +249,7 @@ static void observing(int n_experts, int threads)
         for (size_t q = 0; q < k; q++) {
             route[t * k + q] = sample_block(i, 1, t, (int)q);
             for (int j = 0; j < SAMPLE_FF; j++) {
-                int v = sample_state(1, t, (int)q, j);
+                int v = sample_fires(1, t, (int)q, j);
                 active[(t * k + q) * row + (size_t)j / 8] |= (uint8_t)((v == 2) << j % 8);
                 open[(t * k + q) * row + (size_t)j / 8] |= (uint8_t)((v >= 1) << j % 8);
             }

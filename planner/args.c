@@ -74,7 +74,7 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Tokens of a prompt that are processed at once.", .def = "chosen by --prompt-weight, at most 512" },
         { .name = "prompt-weight", .type = OPT_DOUBLE, .dest = &a->prompt_weight, .arg = "N", .min = 0, .max = 1e6,
           .help = "Tokens of prompts for each decoded token: how much the time of prompts counts where the chunk in which they are "
-                  "processed takes memory from neurons.", .def = "1" },
+                  "processed, or an accelerator that computes for them, takes memory from neurons.", .def = "1" },
         { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
           .def = "measured" },
@@ -118,8 +118,8 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
           .help = "Eviction policy of the cold cache.", .def = "auto: the one that misses less in the trace" },
         { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
-          .help = "Accelerator of the device that computes the hottest neurons of each FFN where that is faster: its name in the "
-                  "database, or none.", .def = "auto: the first that thermo-run knows" },
+          .help = "Accelerator of the device that computes the hottest neurons of each FFN where that is faster, of batch sizes and of "
+                  "prompts: its name in the database, or none.", .def = "auto: the first that thermo-run knows" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,
           .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
         { .name = "corrections", .type = OPT_FLAG, .dest = &a->corrections,

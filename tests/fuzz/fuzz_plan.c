@@ -1,9 +1,25 @@
-/* Fuzz entry: any bytes as a plan. What parses must print, and print the same when parsed again. */
+/* Fuzz entry: any bytes as a plan. What parses must print, and print the same when parsed again; the table of heights says of every
+ * pass what the plan does, or less where it is too small. */
 #include "common/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static void check_heights(const struct plan_limit *l, int most)
+{
+    struct plan_height h[2 * PLAN_MAX_BATCHES + 2];
+    int n = plan_heights(l, h, most), from = 1;
+    if (n < 1 || n > most || h[n - 1].tokens)
+        abort();
+    for (int i = 0; i < n; i++) {
+        int to = h[i].tokens ? h[i].tokens : from < MODEL_MAX_CONTEXT ? MODEL_MAX_CONTEXT : from + 1;
+        uint32_t first = plan_pass_height(l, from), last = plan_pass_height(l, to);
+        if (to < from || h[i].neurons > first || h[i].neurons > last || (n < most && (h[i].neurons != first || h[i].neurons != last)))
+            abort();
+        from = to + 1;
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -16,6 +32,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (plan_text(&p, &a, &na, &e) < 0 || plan_parse(a, na, "again", &q, &e) < 0 || plan_text(&q, &b, &nb, &e) < 0 ||
         na != nb || memcmp(a, b, na) != 0)
         abort();
+    for (int i = 0; i < p.n_limits; i++) {
+        check_heights(&p.limits[i], 2 * PLAN_MAX_BATCHES + 2);
+        check_heights(&p.limits[i], 3);
+    }
     free(a);
     free(b);
     plan_done(&p);

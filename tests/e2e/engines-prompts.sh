@@ -10,8 +10,9 @@ P=$BIN/thermo-profile plan=$BIN/thermo-plan run=$BIN/thermo-run
 says() { want=$1 text=$2; shift 2; "$@" > "$tmp/out" 2> "$tmp/err"; [ $? -eq "$want" ] && grep -qF -- "$text" "$tmp/err" || { cat "$tmp/err"; return 1; }; }
 is() { [ "$1" = "$2" ] || { echo "'$1' instead of '$2'"; return 1; }; }
 
-# device NAME FEW_NS MANY_NS [MOST_TOKENS [STORAGE]]: the measured device with accelerator opencl:0, an FFN's weight in so many ns with up to 8 tokens, and
-# with 64 or more, whatever their number; measured with no more than so many tokens. STORAGE: its storage so many times as fast.
+# device NAME FEW_NS MANY_NS [MOST_TOKENS [STORAGE [DRIVER]]]: the measured device with accelerator opencl:0, an FFN's weight in so many ns
+# with up to 8 tokens, and with 64 or more, whatever their number; measured with no more than so many tokens. STORAGE: its storage so many times as fast; DRIVER:
+# what its driver takes, bytes.
 device()
 {
     python3 - "$tmp/box.csv" "$@" << 'END' > "$tmp/$1.csv" && "$P" import -q --db "$tmp/$1.sqlite" --csv "$tmp/$1.csv"
@@ -30,7 +31,7 @@ for r in rows:
 def row(table, key, field, value, unit):
     out.writerow([name, table, key, field, repr(value), unit, 'estimated', 'made up'])
 row('accelerator', 'engine=opencl:0', 'launch_ns', 1000.0, 'ns')
-row('accelerator', 'engine=opencl:0', 'driver_bytes', 1 << 20, 'B')
+row('accelerator', 'engine=opencl:0', 'driver_bytes', int(sys.argv[7]) if len(sys.argv) > 7 else 1 << 20, 'B')
 row('accelerator', 'engine=opencl:0', 'shares_memory', 1, '')
 for b, each in (1, few), (8, few), (64, many), (256, many), (1024, many):
     for n in 64, 4096:
@@ -128,7 +129,8 @@ compared() { "$plan" check "$tmp/slow.json" --against "$tmp/many.json" > "$tmp/t
 check "the difference of two plans has them" compared
 no_room() { memory=24MiB solve many "$tmp/tight.json" && state "$tmp/tight.json" | grep -q '^8 - ' && grep -q "do not fit beside the plan" "$tmp/tight.json"; }
 check "where its buffers do not fit beside the plan prompts get none, and a note says so" no_room
-# 16 KiB less than the plan takes, beside storage that makes them a small matter: neurons give way to the accelerator, for prompts are worth more than what decoding loses.
+# 16 KiB less than the plan takes, beside storage that makes them a small matter: neurons give way to the accelerator, for prompts are worth
+# more than what decoding loses.
 gives_way()
 {
     local bytes
@@ -189,4 +191,25 @@ for e, after in zip(s['engine']['heights'], s['engine']['heights'][1:] + [{'toke
 END
 }
 check "telemetry has the plan's heights, and what prompt and decoding did" telemetry
+# As in engines-plan.sh: with what its driver takes, a quarter more, in the plan's account, a run of a plan that gives neurons to prompts alone
+# stays within its limit, and nothing has to give way (a sanitizer's own memory is not ours).
+fits()
+{
+    "$P" hardware --db "$tmp/pocl.sqlite" --device pocl --only engine --engine opencl:0 --quick --types f16 --engine-cache "$tmp" \
+        --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" || return 1
+    local bytes memory
+    bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]) * 5 // 4)')
+    device driven 1000 0.05 1024 1 "$bytes" && memory=$((bytes + (36 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
+        state "$tmp/driven.json" && state "$tmp/driven.json" | grep -q '^8 opencl:0 0 0 : .*64 128 256$' &&
+        "$plan" check -q "$tmp/driven.json" $from "$tmp/driven.sqlite" > "$tmp/out" &&
+        "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 \
+            --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
+import json, sys
+s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
+print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
+assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None
+assert s['prompt']['engine']['neurons'] > 0 and s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']
+END
+}
+check "a plan for prompts alone has room for its driver and buffers, and a run stays within it" fits
 done_testing

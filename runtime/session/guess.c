@@ -10,7 +10,6 @@
 #define MEMORY     0.9  /* weight of what was seen before, at each pass */
 #define PRIOR      2.0  /* guesses that count half true before any was tried */
 #define MORE_FIRST 0.25 /* x before it was measured */
-#define MORE_LEAST 0.005 /* of t1, that each guess is taken to add to a pass where the plan says less, so that x can be measured */
 #define LOOKUP     8    /* the longest run that is told from longer ones */
 #define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
 #define PAUSE_MOST 1024
@@ -21,7 +20,8 @@
 void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
 {
     assert(c->most >= 0 && c->most <= GUESS_MOST);
-    *g = (struct guess){ .c = *c, .s = s, .more = c->plan && c->plan->n ? 1 : MORE_FIRST };
+    *g = (struct guess){ .c = *c, .s = s, .more = MORE_FIRST };
+    g->lasts[1] = 1;
 }
 
 void guess_begin(struct guess *g)
@@ -69,11 +69,29 @@ static double share(const struct guess_class *k)
     return (k->accepted + PRIOR / 2) / (k->tried + PRIOR);
 }
 
-/* What n guesses add to a pass, in parts of t1, where x is 1. */
-static double longer(const struct guess *g, int n)
+/* By how much the plan's time of n tokens, against one token's, is too short: as measured, or between those that were measured; beyond
+ * them as of the nearest. */
+static double correction(const struct guess *g, int n)
+{
+    int below = n, above = n;
+    while (g->lasts[below] <= 0) /* one token's is known */
+        below--;
+    while (above <= GUESS_MOST + 1 && g->lasts[above] <= 0)
+        above++;
+    double first = plan_pass_ns(g->c.plan, 1), low = g->lasts[below] * first / plan_pass_ns(g->c.plan, below);
+    if (above > GUESS_MOST + 1 || above == below)
+        return low;
+    double high = g->lasts[above] * first / plan_pass_ns(g->c.plan, above);
+    return low + (high - low) * (n - below) / (above - below);
+}
+
+/* A pass over n guesses, in parts of t1. */
+static double lasts(const struct guess *g, int n)
 {
     const struct plan_guesses *p = g->c.plan;
-    return p && p->n ? fmax(plan_pass_ns(p, n + 1) / p->pass_ns[0] - 1, MORE_LEAST * n) : n;
+    if (!p || !p->n)
+        return 1 + n * g->more;
+    return fmax(1, correction(g, n + 1) * plan_pass_ns(p, n + 1) / plan_pass_ns(p, 1));
 }
 
 int guess_paying(const struct guess *g, int class)
@@ -83,7 +101,7 @@ int guess_paying(const struct guess *g, int class)
     for (int k = 1; k <= g->c.most; k++) {
         term *= a;
         tokens += term;
-        double rate = tokens / (1 + longer(g, k) * g->more + k * g->each);
+        double rate = tokens / (lasts(g, k) + k * g->each);
         if (rate > best) {
             best = rate;
             paying = k;
@@ -133,8 +151,9 @@ static void learn(struct guess *g, int class, int n, int accepted, double ns)
     if (accepted == n)
         k->wait = k->pause = 0;
     if (g->pass_ns > 0) {
-        double more = (ns / g->pass_ns - 1) / longer(g, n);
-        g->more = MEMORY * g->more + (1 - MEMORY) * (more > 0 ? more : 0);
+        double now = ns / g->pass_ns, *was = &g->lasts[n + 1];
+        g->more = MEMORY * g->more + (1 - MEMORY) * fmax(0, (now - 1) / n);
+        *was = *was > 0 ? MEMORY * *was + (1 - MEMORY) * now : now;
     }
 }
 

@@ -12,8 +12,9 @@
  * token a place are accepted with the probability that the model gives it, which is what rejection sampling does with such guesses.
  *
  * How many: as many as pay, by what passes have taken and how often guesses came true, in classes that the source tells apart.
- * A pass over n tokens is taken to last t1 (1 + (n - 1) x), or, where a plan says how long passes last, t1 (1 + x (t(n) / t(1) - 1)),
- * x being 1 to begin with; and each guess y t1; all are averages of the last passes. With a share a of guesses that come true, k
+ * A pass over n tokens is taken to last t1 (1 + (n - 1) x), or, where a plan says how long passes last, t1 c t(n) / t(1), where c is what
+ * measured ones of n tokens, or the next lengths, lasted in place of that, 1 to begin with; and each guess y t1; all are averages of
+ * the last passes. With a share a of guesses that come true, k
  * guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more rarely, so that guessing in vain costs
  * a few hundredths. Times decide how tokens are grouped and nothing else.
  *
@@ -68,6 +69,7 @@ struct guess {
     struct session *s;
     struct guess_stats stats;
     double pass_ns, more, each;  /* t1, 0 before it is known; x; y */
+    double lasts[GUESS_MOST + 2]; /* passes over so many tokens, in parts of t1; 0: none was measured */
     struct guess_class of[GUESS_CLASSES];
     int since;                   /* passes with guesses since the last one without */
     int32_t drawn[GUESS_MOST + 1];

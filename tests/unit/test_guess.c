@@ -182,33 +182,31 @@ static void test_paying(void)
     CHECK(guess_paying(&g, 0) == 0);
 }
 
-/* A plan says what passes take; what is measured makes all of them longer or shorter. */
+/* A plan says what passes take; measured ones make those of the next lengths longer or shorter, too. */
 static void test_planned(void)
 {
-    static const struct plan_guesses plan = { .n = 3, .tokens = { 1, 2, 4 }, .pass_ns = { 100, 105, 180 } };
-    static const struct plan_guesses flat = { .n = 2, .tokens = { 1, 2 }, .pass_ns = { 100, 100 } };
+    static const struct plan_guesses plan = { .n = 3, .tokens = { 1, 2, 4 }, .pass_ns = { 100, 105, 180 } }, none = { 0 };
     struct session s = { 0 };
     struct guess g, without;
     struct guess_config c = { .most = 8, .source = guess_lookup, .plan = &plan };
     guess_init(&g, &c, &s);
     g.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
-    CHECK(guess_paying(&g, 0) == 1 && g.more == 1); /* 1.6 / 1.05 is more than 1.96 / 1.425 and 1 */
-    g.more = 0.1;
-    CHECK(guess_paying(&g, 0) > 1); /* measured to be a tenth of that */
-    g.more = 20;
-    CHECK(guess_paying(&g, 0) == 0);
-    c.plan = &flat;
-    guess_init(&g, &c, &s);
-    g.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
-    CHECK(guess_paying(&g, 0) > 4); /* they cost next to nothing, until that is measured */
-    g.more = 100;
-    CHECK(guess_paying(&g, 0) < 2);
-    static const struct plan_guesses none = { 0 };
+    g.of[1] = (struct guess_class){ .accepted = 1000, .tried = 1000 };
+    CHECK(guess_paying(&g, 0) == 1); /* 1.6 / 1.05 is more than 1.96 / 1.425 and 1 */
+    CHECK(guess_paying(&g, 1) == 8); /* 9 / 3.675 more than 2 / 1.05 */
+    g.lasts[2] = 1.7; /* 1.62 times as long, and so are longer ones */
+    CHECK(guess_paying(&g, 0) == 0 && guess_paying(&g, 1) == 8); /* 9 / 5.95 */
+    g.lasts[9] = 9; /* no faster than nine passes; those between are */
+    CHECK(guess_paying(&g, 1) > 1 && guess_paying(&g, 1) < 8);
+    g.lasts[2] = 0.5; /* no less than a pass of one token */
+    CHECK(guess_paying(&g, 0) >= 1 && guess_paying(&g, 1) > 1);
     c.plan = &none;
     guess_init(&g, &c, &s);
     c.plan = NULL;
     guess_init(&without, &c, &s);
-    CHECK(g.more == without.more && guess_paying(&g, 0) == guess_paying(&without, 0));
+    g.of[0] = without.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
+    g.lasts[2] = 50; /* counts nothing without a plan */
+    CHECK(g.more == without.more && g.more > 0 && guess_paying(&g, 0) == guess_paying(&without, 0));
 }
 
 int main(void)

@@ -244,31 +244,60 @@ static int check_heights(const struct plan *p, int li, const char *name, struct 
 
 #define ROUNDED 2e-5 /* two reals of six digits */
 
-/* Passes take longer for more tokens, and what guesses bring follows from that. */
+/* As it is written: what was read and is written again is the same then, and as right. */
+static double as_written(double v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", v);
+    return strtod(text, NULL);
+}
+
+static struct plan_guesses guesses_as_written(const struct plan_guesses *g)
+{
+    struct plan_guesses o = *g;
+    for (int i = 0; i < g->n; i++)
+        o.pass_ns[i] = as_written(g->pass_ns[i]);
+    for (int i = 0; i < PLAN_ACCEPTANCES; i++) {
+        o.acceptance[i] = as_written(g->acceptance[i]);
+        o.speedup[i] = as_written(g->speedup[i]);
+    }
+    return o;
+}
+
+/* What guesses bring follows from passes. */
+static int check_best(const struct plan_guesses *g, int i, int li, const char *name, struct err *e)
+{
+    double most, a = g->acceptance[i];
+    int best = plan_best_guesses(g, a, 0, PLAN_GUESSES, &most), last = g->tokens[g->n - 1] - 1;
+    if (!(a > (i ? g->acceptance[i - 1] : 0) && a < 1))
+        return rule(name, e, "limits[%d].guesses.acceptance[%d] is %g; shares are above 0 and below 1, and ascend", li, i, a);
+    if (g->best[i] > PLAN_GUESSES || g->best[i] > last)
+        return rule(name, e, "limits[%d].guesses.best[%d] is %d; %d guesses of a pass are the most", li, i, g->best[i],
+                    last < PLAN_GUESSES ? last : PLAN_GUESSES);
+    double own = plan_guesses_speedup(g, a, 0, g->best[i]);
+    if (own < most * (1 - ROUNDED))
+        return rule(name, e, "limits[%d].guesses.best[%d] is %d; with %d guesses a pass it is %g times as fast, not %g", li, i, g->best[i],
+                    best, most, own);
+    if (!(fabs(g->speedup[i] - own) <= ROUNDED * own))
+        return rule(name, e, "limits[%d].guesses.speedup[%d] is %g; its passes give %g", li, i, g->speedup[i], own);
+    return 0;
+}
+
+/* Passes take longer for more tokens. */
 static int check_guesses(const struct plan *p, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
-    const struct plan_guesses *g = &l->guesses;
-    double step_ns = l->batches[0].predicted.step_ns;
-    if (g->n && !(g->pass_ns[0] > 0 && fabs(g->pass_ns[0] - step_ns) <= ROUNDED * step_ns))
-        return rule(name, e, "limits[%d].guesses.pass_ns[0] is %g; a step of batch 1 takes %g", li, g->pass_ns[0], step_ns);
-    for (int i = 1; i < g->n; i++)
-        if (g->pass_ns[i] < g->pass_ns[i - 1])
-            return rule(name, e, "limits[%d].guesses.pass_ns[%d] is %g, less than of %d tokens", li, i, g->pass_ns[i], g->tokens[i - 1]);
-    for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++) {
-        double most, a = g->acceptance[i];
-        int best = plan_best_guesses(g, a, 0, PLAN_GUESSES, &most), last = g->tokens[g->n - 1] - 1;
-        if (g->best[i] > PLAN_GUESSES || g->best[i] > last)
-            return rule(name, e, "limits[%d].guesses.best[%d] is %d; %d guesses of a pass are the most", li, i, g->best[i],
-                        last < PLAN_GUESSES ? last : PLAN_GUESSES);
-        double own = plan_guesses_speedup(g, a, 0, g->best[i]);
-        if (own < most * (1 - ROUNDED))
-            return rule(name, e, "limits[%d].guesses.best[%d] is %d; with %d guesses a pass it is %g times as fast, not %g", li, i,
-                        g->best[i], best, most, own);
-        if (fabs(g->speedup[i] - own) > ROUNDED * own)
-            return rule(name, e, "limits[%d].guesses.speedup[%d] is %g; its passes give %g", li, i, g->speedup[i], own);
-    }
-    return 0;
+    const struct plan_guesses g = guesses_as_written(&l->guesses);
+    double step_ns = as_written(l->batches[0].predicted.step_ns);
+    int r = 0;
+    if (g.n && !(g.pass_ns[0] > 0 && fabs(g.pass_ns[0] - step_ns) <= ROUNDED * step_ns))
+        return rule(name, e, "limits[%d].guesses.pass_ns[0] is %g; a step of batch 1 takes %g", li, g.pass_ns[0], step_ns);
+    for (int i = 1; i < g.n; i++)
+        if (g.pass_ns[i] < g.pass_ns[i - 1])
+            return rule(name, e, "limits[%d].guesses.pass_ns[%d] is %g, less than of %d tokens", li, i, g.pass_ns[i], g.tokens[i - 1]);
+    for (int i = 0; i < PLAN_ACCEPTANCES && g.n && r == 0; i++)
+        r = check_best(&g, i, li, name, e);
+    return r;
 }
 
 static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)

@@ -619,15 +619,7 @@ static void read_acceptances(struct rd *r, json_t *j, struct plan_guesses *g)
     json_t *best = json_object_get(j, "best");
     read_reals(r, j, "acceptance", PLAN_ACCEPTANCES, g->acceptance);
     read_reals(r, j, "speedup", PLAN_ACCEPTANCES, g->speedup);
-    size_t at = enter(r, "acceptance");
-    for (size_t i = 0; i < PLAN_ACCEPTANCES && r->code == 0; i++) {
-        size_t at_i = enter_at(r, i);
-        if (!(g->acceptance[i] > (i ? g->acceptance[i - 1] : 0) && g->acceptance[i] < 1))
-            fail(r, "is %g; shares are above 0 and below 1, and ascend", g->acceptance[i]);
-        leave(r, at_i);
-    }
-    leave(r, at);
-    at = enter(r, "best");
+    size_t at = enter(r, "best");
     best = as_array(r, best, PLAN_ACCEPTANCES);
     for (size_t i = 0; best && i < PLAN_ACCEPTANCES && r->code == 0; i++) {
         json_t *v = json_array_get(best, i);

@@ -21,6 +21,18 @@ static void check_heights(const struct plan_limit *l, int most)
     }
 }
 
+/* Times of passes are there for all lengths and do not fall; no number of guesses beats the best by more than digits. */
+static void check_guesses(const struct plan_guesses *g)
+{
+    for (int n = 2; n <= 2 << (PLAN_PASSES - 1) && g->n; n++)
+        if (!(plan_pass_ns(g, n) >= plan_pass_ns(g, n - 1) * (1 - 1e-5)))
+            abort();
+    for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
+        for (int k = 0; k <= PLAN_GUESSES && k < g->tokens[g->n - 1]; k++)
+            if (!(plan_guesses_speedup(g, g->acceptance[i], 0, k) <= g->speedup[i] * (1 + 1e-4)))
+                abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct plan p, q;
@@ -35,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < p.n_limits; i++) {
         check_heights(&p.limits[i], 2 * PLAN_MAX_BATCHES + 2);
         check_heights(&p.limits[i], 3);
+        check_guesses(&p.limits[i].guesses);
     }
     free(a);
     free(b);

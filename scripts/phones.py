@@ -6,7 +6,7 @@ positives, reads that cost no processor time) is left out; the range is from 1.1
 the processor time of a read from 0 to NS. Beside it stands the line between the two published speeds, which is an input of nothing.
 With --npu instead: what the phone's NPU adds to decoding, by sequences decoded together, in the same band, its launches from 0 to US at the
 slow end; beside the plan's choice stands what the shares that the paper publishes would make. With --prompts: what it adds to prompts, in the
-same band, the cores' rate with many tokens taken to be the stated one. Prints the tables of docs/phones.md."""
+same band, the cores' rate with many tokens taken to be the stated one; and to those of one sequence in less memory, at the slow end. Prints the tables of docs/phones.md."""
 import argparse
 import csv
 import json
@@ -22,6 +22,7 @@ FALSE_ALARMS = (1.1, 1.8)
 MODEL, DEVICE = "datasets/descriptions/turbosparse-mixtral-47b-paper.json", "datasets/devices/oneplus-12.csv"
 NPU_MODELS = (("Bamboo-7B, in memory", "datasets/descriptions/bamboo-7b.json", 10, 32), ("Mixtral-47B, 19 GB", MODEL, 19, 4))
 PROMPTS = (64, 128, 256, 512)
+LESS = (2, 2.92, 4, 5) # GB, of Bamboo-7B for one sequence
 SHARES = (8, 11) # sixteenths: half of the neurons at one sequence, about 70 % at many
 
 
@@ -134,6 +135,26 @@ def prompt_table(args):
             name = ""
 
 
+def single_table(args):
+    """Bamboo-7B for one sequence, with the NPU and without: decoding, and prompts of 512 tokens."""
+    print("\n| memory, GB | tokens/s without the NPU | with it | prompts, tokens/s without it | with it |\n|--|--|--|--|--|")
+    with tempfile.TemporaryDirectory() as tmp:
+        source = ["--description", described(tmp, NPU_MODELS[0][1], FALSE_ALARMS[1]), "--hardware", device(tmp, args.cpu_ns, args.launch_us, True)]
+        out, speeds = os.path.join(tmp, "p.json"), []
+        for engine in "none", "npu":
+            subprocess.run([os.path.join(BIN, "thermo-plan"), "solve", "-q", *source, "--memory", ",".join(f"{m}GB" for m in LESS), "--mode",
+                            "predicted", "--form", "bundle", "--packed", "no", "--act", "q8", "--down-type", "source", "--context", "1024",
+                            "--policy", "lru", "--engine", engine, "--out", out], check=True, stdout=subprocess.DEVNULL)
+            with open(out, encoding="utf-8") as f:
+                limits = json.load(f)["limits"]
+            prompts = [l["prompt"] for l in limits]
+            speeds.append([(l["batches"][0]["predicted"]["tokens_per_s"],
+                            1e9 * q["tokens"][-1] / (q["attention_ns"][-1] + q["ffn_ns"][-1] + q["wait_ns"][-1]))
+                           for l, q in zip(limits, prompts)])
+    for m, a, b in zip(LESS, *speeds):
+        print(f"| {m} | {a[0]:.3g} | {b[0]:.3g} | {a[1]:.3g} | {b[1]:.3g} |")
+
+
 def npu_table(args):
     print("| | sequences | NPU's neurons | tokens/s without it | with it | it adds | with a half | with 11/16 | what decides, slow and fast |")
     print("|--|--|--|--|--|--|--|--|--|")
@@ -164,6 +185,7 @@ def main():
         return 0
     if args.prompts:
         prompt_table(args)
+        single_table(args)
         return 0
     fast, slow = plans(FALSE_ALARMS[0], 0), plans(FALSE_ALARMS[1], args.cpu_ns)
     print("| memory, GB | predicted, tokens/s | published, or the line between | what decides, at the fast end | at the slow end |\n|--|--|--|--|--|")

@@ -136,7 +136,9 @@ static void test_pairs(void)
 static struct plan_guesses priced(const struct inputs *in, const struct hw *hw, enum plan_mode mode, enum layout_form form, uint32_t hot,
                                   uint32_t slots)
 {
-    const struct space_variant variant = { .mode = mode };
+    static const signed char input[LAYERS] = { PREDICT_FFN, -1 }; /* the second layer runs exactly */
+    static const uint32_t always[LAYERS];
+    const struct space_variant variant = { .mode = mode, .recall = 0.95, .input = input, .always = always };
     struct cost_residency k[LAYERS] = { { .hot = { hot, hot }, .slots = slots }, { .hot = { hot, hot }, .slots = slots } };
     struct passes_choices c = { { { 0 } } };
     struct plan_batch batch = { .predicted = { .step_ns = 1 } };
@@ -148,7 +150,8 @@ static struct plan_guesses priced(const struct inputs *in, const struct hw *hw, 
     for (int i = 0; i < PLAN_PASSES; i++)
         c.of[i] = (struct cost_choice){ .mode = mode, .n_classes = 1, .n = { 2 }, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1,
                                         .context = 256 };
-    CHECK(inputs_layout(in, form, 64, -1, &layout, &e) == 0 && problem_shape(&p, in, hw, &layout, &variant, 1, NULL, &e) == 0);
+    CHECK(inputs_layout(in, form, form == LAYOUT_TILES ? 0 : 64, -1, &layout, &e) == 0);
+    CHECK(problem_shape(&p, in, hw, &layout, &variant, 1, NULL, &e) == 0);
     CHECK_MSG(passes_of(&p, &c, k, &l, &g, &e) == 0, "%s", e.msg);
     problem_done(&p);
     return g;
@@ -203,6 +206,107 @@ static void test_sparse(void)
     CHECK(o.read_bytes[1] > g.read_bytes[1] && g.read_bytes[1] > s.read_bytes[1] && o.pass_ns[1] > s.pass_ns[1]);
     fresh = 4;
     inputs_done(&in), inputs_done(&same), inputs_done(&other);
+    hw_free(&hw);
+}
+
+/* Predictors: what is predicted for any of the tokens, false positives too. */
+static void test_predicted(void)
+{
+    struct inputs in = shared();
+    struct hw hw = sample_hw(1, 2, 50000);
+    sample_many_tokens(&hw);
+    sample_predictors(&in, PREDICT_FFN, 16, 0);
+    struct plan_guesses exact = priced(&in, &hw, PLAN_EXACT, LAYOUT_BUNDLE, 64, 20);
+    struct plan_guesses right = priced(&in, &hw, PLAN_PREDICTED, LAYOUT_BUNDLE, 64, 20);
+    sample_predictors(&in, PREDICT_FFN, 16, 0.8);
+    struct plan_guesses wrong = priced(&in, &hw, PLAN_PREDICTED, LAYOUT_BUNDLE, 64, 20);
+    CHECK(exact.n == 5 && right.n == 5 && wrong.n == 5);
+    for (int i = 1; i < 5; i++) {
+        CHECK(right.read_bytes[i] > 0 && wrong.read_bytes[i] > right.read_bytes[i]);
+        CHECK(i > 3 || wrong.pass_ns[i] > right.pass_ns[i]); /* of 16 tokens nearly all are read, in fewer reads the more there are */
+        CHECK(i < 2 || (right.read_bytes[i] >= right.read_bytes[i - 1] && right.read_bytes[i] < 2 * right.read_bytes[i - 1]));
+    }
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* Two of eight experts for each token, the first of them for four tokens in a row. */
+enum { EXPERTS = 8 };
+static void routes_of(int layer, int token, uint32_t out[2])
+{
+    uint32_t a = sample_mix(9, (uint64_t)layer, (uint64_t)token / 4) % EXPERTS;
+    uint32_t b = sample_mix(11, (uint64_t)layer, (uint64_t)token) % (EXPERTS - 1);
+    b += b >= a;
+    out[0] = a < b ? a : b;
+    out[1] = a < b ? b : a;
+}
+
+static int routes(const struct inputs *in, int layer, uint64_t most, struct inputs_steps *out, struct err *e)
+{
+    int n = most < WINDOW ? (int)most : WINDOW;
+    struct inputs_steps s = { .n_steps = n, .start = malloc(((size_t)n + 1) * sizeof *s.start),
+                              .at = malloc(2 * (size_t)n * sizeof *s.at) };
+    (void)e;
+    for (int t = 0; t <= n; t++) {
+        s.start[t] = 2 * (uint32_t)t;
+        if (t < n)
+            routes_of(layer, t, s.at + s.start[t]);
+    }
+    for (int i = 0; i < 2 * n; i++)
+        s.at[i] *= (uint32_t)in->h.n_ff;
+    *out = s;
+    return 0;
+}
+
+/* Experts that any of n tokens needs, in the mean of a layer, by definition. */
+static double reached(int layer, int n, int first)
+{
+    double sum = 0;
+    for (int s = first; s < WINDOW / n; s++) {
+        uint32_t any = 0, out[2];
+        for (int i = 0; i < n; i++) {
+            routes_of(layer, s * n + i, out);
+            any |= 1u << out[0] | 1u << out[1];
+        }
+        sum += __builtin_popcount(any);
+    }
+    return sum / (WINDOW / n - first);
+}
+
+static int routed(const struct inputs *in, int batch_index, int layer, struct inputs_curve *out, struct err *e)
+{
+    (void)in, (void)e;
+    for (int k = 0; k < EXPERTS; k++)
+        out[k].routed = reached(layer, inputs_batch_sizes[batch_index], 0) / EXPERTS;
+    return out[0].cum == NULL; /* dense mode asks for routes alone */
+}
+
+static void test_experts(void)
+{
+    struct inputs in = sample_inputs(LAYERS, D, FF, EXPERTS, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shapes shapes;
+    struct err e = { 0 };
+    sample_many_tokens(&hw);
+    in.routes = routes;
+    in.consecutive = routed;
+    for (int i = 0; i < in.n_layers * LAYOUT_ROLES; i++)
+        in.layers[i / LAYOUT_ROLES].ffn_type[i % LAYOUT_ROLES] = QUANT_Q8_0;
+    CHECK(inputs_layout(&in, LAYOUT_TILES, 0, -1, &l, &e) == 0 && layout_derive(&l, D, FF, &shapes, &e) == 0);
+    const struct layout_part *part = &shapes.kind[0].part[0];
+    struct plan_guesses none = priced(&in, &hw, PLAN_DENSE, LAYOUT_TILES, 0, 0);
+    struct plan_guesses some = priced(&in, &hw, PLAN_DENSE, LAYOUT_TILES, 0, 3 * part->n_units);
+    CHECK(none.n == 5 && some.n == 5);
+    for (int i = 1; i < 5; i++) {
+        double units = 0;
+        for (int layer = 0; layer < LAYERS; layer++)
+            units += reached(layer, none.tokens[i], WINDOW / none.tokens[i] / 4) * part->n_units;
+        CHECK_MSG(near(none.read_bytes[i], units * (double)part->stride_bytes), "%d tokens: %g, not %g", none.tokens[i], none.read_bytes[i],
+                  units * (double)part->stride_bytes);
+        CHECK(some.read_bytes[i] < none.read_bytes[i] && some.pass_ns[i] <= none.pass_ns[i]);
+    }
+    inputs_done(&in);
     hw_free(&hw);
 }
 
@@ -303,6 +407,8 @@ int main(void)
     test_trace(4);
     test_pairs();
     test_sparse();
+    test_predicted();
+    test_experts();
     test_dense();
     test_best();
     test_plan();

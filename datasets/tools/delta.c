@@ -14,6 +14,7 @@
 #include "datasets/tools/make.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,9 @@ static int changed_row(const struct make_tensor *t, uint64_t row, float *out, st
     for (size_t k = 0; r == 0 && k < c->rank; k++)
         for (size_t i = 0; i < n; i++)
             out[i] += c->a[row * c->rank + k] * c->b[k * n + i];
+    for (size_t i = 0; r == 0 && i < n; i++)
+        if (!isfinite(out[i]))
+            r = err_set(e, ERR_FORMAT, "tensor '%s': row %" PRIu64 ", column %zu is not finite after the change", s->name, row, i);
     return r;
 }
 

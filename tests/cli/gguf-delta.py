@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Deltas for gguf-make apply-delta, written without any of our code, and what they make of a model in plain Python.
 
-gguf-delta.py make DELTA.gguf HASH [half|shape|unknown|both]   a delta of the small F32 model that gguf-delta.sh makes, or a bad one
+gguf-delta.py make DELTA.gguf HASH [half|shape|unknown|both|nan]   a delta of the small F32 model that gguf-delta.sh makes, or a bad one
 gguf-delta.py compare BASE.gguf OUT.gguf MAX                   exit 1 unless OUT is what that delta makes of BASE, but for MAX
 
 Standard library only."""
@@ -50,6 +50,8 @@ def make(path, base, bad=""):
         tensors[0] = ("blk.1.ffn_down.scale", [D], NORM)
     if bad == "unknown":
         tensors[3] = ("blk.7.ffn_gate.scale", [D], NORM)
+    if bad == "nan":
+        tensors[0] = ("blk.1.ffn_down.scale", [FF], SCALE[:-1] + [math.nan])
     if bad == "both":
         tensors.append(("blk.1.ffn_down.weight", [FF, D], [0.0] * (FF * D)))
     write(path, [("delta.base", base), ("llama.hidden_act", "relu"), ("general.name", "changed")], tensors)

@@ -20,10 +20,21 @@ check "which rounds changed matrices and no others" back
 runs() { printf 'text\nabc def\n' > "$tmp/p.csv" && "$BIN/thermo-profile" trace -q --model "$tmp/q.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
     "$BIN/thermo-profile" show "$tmp/t.h5" | grep -q relu; }
 check "a model that is traced, with the delta's activation" runs
-for kind in half:'without its other half' shape:'which does not fit' unknown:'changes matrices that' both:'and changes of it too'; do
+for kind in half:'without its other half' shape:'which does not fit' unknown:'changes matrices that' both:'and changes of it too' \
+        nan:"blk.1.ffn_down.weight': row 0, column 95 is not finite"; do
     $delta make "$tmp/bad.gguf" "$hash" "${kind%%:*}"
     check "a bad delta: ${kind%%:*}" says 3 "${kind#*:}" apply "$tmp/base.gguf" "$tmp/bad.gguf" "$tmp/none.gguf"
 done
+cut()
+{
+    size=$(wc -c < "$tmp/d.gguf")
+    for n in 0 3 23 24 60 150 400 $((size / 2)) $((size - 33)); do
+        head -c "$n" "$tmp/d.gguf" > "$tmp/bad.gguf"
+        apply "$tmp/base.gguf" "$tmp/bad.gguf" "$tmp/none.gguf" 2> "$tmp/said" && { echo "$n bytes were taken"; return 1; }
+        grep -q "bad.gguf'" "$tmp/said" || { echo "$n bytes:"; cat "$tmp/said"; return 1; }
+    done
+}
+check "a delta that was cut off" cut
 check "a model is no delta" says 3 "delta.base' is absent" apply "$tmp/base.gguf" "$tmp/base.gguf" "$tmp/none.gguf"
 check "two files are not enough" says 2 "three files are needed" apply "$tmp/base.gguf" "$tmp/d.gguf"
 check "the base is no output" says 2 "" apply "$tmp/base.gguf" "$tmp/d.gguf" "$tmp/base.gguf"

@@ -27,9 +27,10 @@ if [ -z "$model" ]; then
     done_testing
 fi
 
+ours= # options of real.sh itself
 real() # ARGS...: an answer in $tmp/text
 {
-    scripts/real.sh --dir "$dir" --out "$run" --max-tokens 64 --hardware "$hardware" "$@" > "$tmp/text" 2> "$tmp/talk" < /dev/null ||
+    scripts/real.sh --dir "$dir" $ours --out "$run" --max-tokens 64 --hardware "$hardware" "$@" > "$tmp/text" 2> "$tmp/talk" < /dev/null ||
         { cat "$tmp/talk"; return 1; }
 }
 said() { grep -qE -e "$1" "$tmp/talk" || { cat "$tmp/talk"; return 1; }; }
@@ -66,4 +67,28 @@ else
 fi
 check "logits are llama.cpp's" logits
 check "the packed model verifies" "$BIN/thermo-pack" verify -q "$run/model.thermo"
+
+# ---- the model as datasets/models/smollm2-sparse changes it, with 70 % of the neurons silent ----
+check "--sparse without a share" says 2 'needs a share, as 70%' scripts/real.sh --dir "$dir" --sparse half
+rm -rf "$run"
+sparse() { ours='--sparse 70%'; real --run-flags '--chat --temp 0' --prompt 'What is the capital of Japan?' --tokens 24; }
+check "changed, profiled, planned, packed and run with 70 % silent" sparse
+check "which are silent" said 'neurons: (2[0-9]|3[0-4])\.[0-9] % active'
+check "it still answers" grep -qE '[A-Z][a-z]+ [a-z]+ [a-z]+' "$tmp/text"
+changed=$(scripts/real.sh --dir "$dir" --sparse 70% --fetch)
+perplexity() # MODEL
+{
+    "$BIN/thermo-profile" silence -q --model "$1" --prompts datasets/prompts/stories-profile.csv --silence-tokens 512 --shares 70% --json \
+        --held-out datasets/prompts/stories-eval.csv --held-out-tokens 256
+}
+better()
+{
+    perplexity "$model" > "$tmp/plain" && perplexity "$changed" > "$tmp/changed" && python3 - "$tmp/plain" "$tmp/changed" << 'END'
+import json, sys
+a, b = (json.load(open(f))["shares"][0]["perplexity"] for f in sys.argv[1:])
+print("thresholds alone %.2f, with the changes %.2f" % (a, b))
+sys.exit(not b < 0.8 * a)
+END
+}
+check "at four fifths of the perplexity that thresholds alone give" better
 done_testing

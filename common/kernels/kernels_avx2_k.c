@@ -157,20 +157,56 @@ PRIM void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, i
     }
 }
 
-PRIM void scales4_of(struct k_scales4 *to, const uint8_t *const row[4], size_t o, size_t block, int nb)
+PRIM void scales4_of(struct f16x *to, const uint8_t *const row[4], size_t o, size_t block, int nb)
 {
-    to->s[0].v[0] = _mm256_set_m128(scales(row[1] + o, block, nb), scales(row[0] + o, block, nb));
-    to->s[0].v[1] = _mm256_set_m128(scales(row[3] + o, block, nb), scales(row[2] + o, block, nb));
+    to->v[0] = _mm256_set_m128(scales(row[1] + o, block, nb), scales(row[0] + o, block, nb));
+    to->v[1] = _mm256_set_m128(scales(row[3] + o, block, nb), scales(row[2] + o, block, nb));
 }
 
 PRIM void k_scales4_q4_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
 {
-    scales4_of(to, row, o, sizeof(struct quant_q4_0), nb);
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_q4_0), nb);
 }
 
 PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
 {
-    scales4_of(to, row, o, sizeof(struct quant_q8_0), nb);
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_q8_0), nb);
+}
+
+PRIM void k_scales4_q4_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_q4_1), nb);
+    scales4_of(&to->m[0], row, o + 2, sizeof(struct quant_q4_1), nb);
+}
+
+PRIM void k_scales4_q5_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_q5_0), nb);
+}
+
+PRIM void k_scales4_q5_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_q5_1), nb);
+    scales4_of(&to->m[0], row, o + 2, sizeof(struct quant_q5_1), nb);
+}
+
+PRIM void k_scales4_iq4_nl(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(&to->s[0], row, o, sizeof(struct quant_iq4_nl), nb);
+}
+
+/* 2^(e - 128) of a byte each; the two smallest are not normal floats. */
+PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    uint32_t bytes[4];
+    k_first_bytes(bytes, row, o, sizeof(struct quant_mxfp4), nb);
+    const __m256i two = _mm256_set1_epi32(2), small = _mm256_set1_epi32(0x00200000);
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bytes + 2 * v)));
+        const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+        to->s[0].v[v] = _mm256_castsi256_ps(_mm256_blendv_epi8(normal, _mm256_sllv_epi32(small, e), _mm256_cmpgt_epi32(two, e)));
+    }
 }
 
 /* ---- products for many tokens ---- */

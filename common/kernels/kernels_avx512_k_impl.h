@@ -140,6 +140,60 @@ PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size
     to->s[0].v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(s));
 }
 
+/* Scale and minimum are the first four bytes of a block of 20. */
+PRIM void k_scales4_q4_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    const __m512i at = _mm512_set4_epi32(15, 10, 5, 0);
+    __m512i z = _mm512_setzero_si512();
+    UNROLL
+    for (int r = 0; r < 4; r++)
+        z = _mm512_or_si512(z, _mm512_maskz_permutexvar_epi32((__mmask16)(15u << 4 * r), at,
+                                                              _mm512_maskz_loadu_epi32((__mmask16)((1u << 5 * nb) - 1), row[r] + o)));
+    to->s[0].v[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(z));
+    to->m[0].v[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(z, 16)));
+}
+
+/* The halves at `at` of each block of four rows. */
+PRIM VF halves_of(const uint8_t *const row[4], size_t o, size_t block, size_t at, int nb)
+{
+    uint64_t h[4];
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        const uint8_t *p = row[r] + o + at;
+        h[r] = half_at(p);
+        UNROLL
+        for (int b = 1; b < 4; b++)
+            h[r] |= b < nb ? (uint64_t)half_at(p + (size_t)b * block) << 16 * b : 0;
+    }
+    return _mm512_cvtph_ps(_mm256_set_epi64x((long long)h[3], (long long)h[2], (long long)h[1], (long long)h[0]));
+}
+
+PRIM void k_scales4_q5_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    to->s[0].v[0] = halves_of(row, o, sizeof(struct quant_q5_0), 0, nb);
+}
+
+PRIM void k_scales4_q5_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    to->s[0].v[0] = halves_of(row, o, sizeof(struct quant_q5_1), 0, nb);
+    to->m[0].v[0] = halves_of(row, o, sizeof(struct quant_q5_1), 2, nb);
+}
+
+PRIM void k_scales4_iq4_nl(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    to->s[0].v[0] = _mm512_cvtph_ps(halves4x4(row, o, nb)); /* as Q4_0's */
+}
+
+/* 2^(e - 128) of a byte each; the two smallest are not normal floats. */
+PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    uint32_t bytes[4];
+    k_first_bytes(bytes, row, o, sizeof(struct quant_mxfp4), nb);
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)bytes)), one = _mm512_set1_epi32(1);
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+    to->s[0].v[0] = _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, _mm512_cmple_epu32_mask(e, one), _mm512_set1_epi32(0x00200000), e));
+}
+
 /* ---- groups ---- */
 
 #define FOUR(a, b, c, d) _mm512_setr_epi64(a, a, b, b, c, c, d, d)

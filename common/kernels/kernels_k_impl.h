@@ -49,6 +49,19 @@ INLINE uint64_t k_join(uint32_t lo, uint32_t hi)
 }
 
 #ifdef KERNELS_BLOCK_SUMS
+/* The first byte of each of four blocks of four rows; 0 where there are only nb. */
+INLINE void k_first_bytes(uint32_t to[4], const uint8_t *const row[4], size_t o, size_t block, int nb)
+{
+    UNROLL
+    for (int r = 0; r < 4; r++) {
+        const uint8_t *p = row[r] + o;
+        to[r] = p[0];
+        UNROLL
+        for (int b = 1; b < 4; b++)
+            to[r] |= b < nb ? (uint32_t)p[(size_t)b * block] << 8 * b : 0;
+    }
+}
+
 /* ---- products for many tokens: kernels_gemm_impl.h ---- */
 
 enum { GEMM_V = 4, /* sixteens of rows */

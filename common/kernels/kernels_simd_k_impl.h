@@ -36,7 +36,7 @@
  *   struct kg k_unsigned(struct kg, int offset) K_TABLE: bytes plus 128; else the same
  *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
  *                                               of four rows, for each group of a step
- *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of Q4_0 and Q8_0: the same from rows
+ *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of the types of 32 columns: the same from rows
  *   struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
  *   void k_store4(float out[4], struct f16x acc) the rows' results
  *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h */
@@ -477,17 +477,23 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 
 /* ---- what every tier instantiates ---- */
 
+#ifdef KERNELS_BLOCK_SUMS
+#define K_SCALES4(type) k_scales4_##type
+#else
+#define K_SCALES4(type) NULL
+#endif
+
 #define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, NULL })
 #define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, NULL })
 #define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, NULL })
 #define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, NULL })
 #define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, NULL })
 #define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, NULL })
-#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, NULL })
-#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, NULL })
-#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, NULL })
-#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, NULL })
-#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, NULL })
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, K_SCALES4(q4_1) })
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, K_SCALES4(q5_0) })
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, K_SCALES4(q5_1) })
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, K_SCALES4(iq4_nl) })
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, K_SCALES4(mxfp4) })
 
 #ifdef KERNELS_BLOCK_SUMS
 #define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, k_scales4_q4_0 })

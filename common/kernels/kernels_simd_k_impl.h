@@ -36,7 +36,7 @@
  *   struct kg k_unsigned(struct kg, int offset) K_TABLE: bytes plus 128; else the same
  *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
  *                                               of four rows, for each group of a step
- *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of the types of 32 columns: the same from rows
+ *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of types of 32 columns: the same from rows
  *   struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
  *   void k_store4(float out[4], struct f16x acc) the rows' results
  *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h */

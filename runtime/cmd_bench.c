@@ -222,14 +222,6 @@ static int step(struct bench *b, int n, struct err *e)
     return r;
 }
 
-static int step_alone(struct bench *b, struct err *e)
-{
-    struct sequence *q = &b->seqs[0];
-    int32_t next = next_token(b, q);
-    int done, r = session_feed(&q->session, &next, 1, SESSION_PREDICTED, &done, e);
-    return r < 0 ? r : (q->id = session_sample(&q->session, e)) < 0 ? q->id : 0;
-}
-
 static int generate(struct bench *b, const struct test *t, uint64_t seed, struct err *e)
 {
     struct sample_params p = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1 };
@@ -238,7 +230,7 @@ static int generate(struct bench *b, const struct test *t, uint64_t seed, struct
         session_sampling(&b->seqs[i].session, &p);
     }
     for (int i = 0; i < t->n; i++) {
-        int r = t->sequences == 1 ? step_alone(b, e) : step(b, t->sequences, e);
+        int r = step(b, t->sequences, e);
         if (r < 0)
             return r;
         b->made++;

@@ -163,37 +163,23 @@ PRIM void scales4_of(struct f16x *to, const uint8_t *const row[4], size_t o, siz
     to->v[1] = _mm256_set_m128(scales(row[3] + o, block, nb), scales(row[2] + o, block, nb));
 }
 
-PRIM void k_scales4_q4_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_q4_0), nb);
-}
-
-PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_q8_0), nb);
-}
-
-PRIM void k_scales4_q4_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_q4_1), nb);
-    scales4_of(&to->m[0], row, o + 2, sizeof(struct quant_q4_1), nb);
-}
-
-PRIM void k_scales4_q5_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_q5_0), nb);
-}
-
-PRIM void k_scales4_q5_1(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_q5_1), nb);
-    scales4_of(&to->m[0], row, o + 2, sizeof(struct quant_q5_1), nb);
-}
-
-PRIM void k_scales4_iq4_nl(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
-{
-    scales4_of(&to->s[0], row, o, sizeof(struct quant_iq4_nl), nb);
-}
+#define SCALES4_D(type)                                                                                         \
+    PRIM void k_scales4_##type(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)             \
+    {                                                                                                           \
+        scales4_of(&to->s[0], row, o, sizeof(struct quant_##type), nb);                                         \
+    }
+#define SCALES4_DM(type)                                                                                        \
+    PRIM void k_scales4_##type(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)             \
+    {                                                                                                           \
+        scales4_of(&to->s[0], row, o, sizeof(struct quant_##type), nb);                                         \
+        scales4_of(&to->m[0], row, o + 2, sizeof(struct quant_##type), nb);                                     \
+    }
+SCALES4_D(q4_0)
+SCALES4_D(q8_0)
+SCALES4_DM(q4_1)
+SCALES4_D(q5_0)
+SCALES4_DM(q5_1)
+SCALES4_D(iq4_nl)
 
 /* 2^(e - 128) of a byte each; the two smallest are not normal floats. */
 PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)

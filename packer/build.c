@@ -8,6 +8,7 @@
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/base/size.h"
 #include "common/base/version.h"
 #include "common/base/zstream.h"
 #include "common/pack/pack.h"
@@ -16,6 +17,7 @@
 #include "packer/write.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -562,4 +564,27 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     free(k.unit_checks);
     neurons_free(k.neurons);
     return r;
+}
+
+int build_dry_run(const struct build *b, int json, struct err *e)
+{
+    uint64_t file, memory, space;
+    build_estimate(b, &file, &memory);
+    int r = file_free_bytes(b->out_path, &space, e);
+    if (r < 0)
+        return r;
+    if (json) {
+        struct js *o = js_object();
+        js_set_u64(o, "file_bytes_at_most", file);
+        js_set_u64(o, "working_memory_bytes", memory);
+        js_set_u64(o, "free_bytes", space);
+        r = js_print(stdout, o, 2, 6, e);
+        js_free(o);
+        return r;
+    }
+    char f[24], m[24], s[24];
+    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
+           size_format(file, f, sizeof f), size_format(space, s, sizeof s),
+           size_format(memory, m, sizeof m));
+    return 0;
 }

@@ -37,6 +37,9 @@ struct build_report {
 /* Sizes before anything is written: an upper bound of the file and of working memory. */
 void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes);
 
+/* Prints these, and the space that is free for the file, as text or as JSON. */
+int build_dry_run(const struct build *b, int json, struct err *e);
+
 int build_run(const struct build *b, struct build_report *report, struct err *e);
 
 /* Whether a role's rows are stored in another type than the source's or quantised along new rows: in a layer. */

@@ -91,24 +91,6 @@ static void report_text(const struct build *b, const struct build_report *r)
            shared(m, MODEL_OUTPUT) ? "the model's" : "own", r->seconds);
 }
 
-static int dry_run(const struct build *b, int json, struct err *e)
-{
-    uint64_t file, memory;
-    char f[24], m[24];
-    build_estimate(b, &file, &memory);
-    if (json) {
-        struct js *o = js_object();
-        js_set_u64(o, "file_bytes_at_most", file);
-        js_set_u64(o, "working_memory_bytes", memory);
-        int r = js_print(stdout, o, 2, 6, e);
-        js_free(o);
-        return r;
-    }
-    printf("would write %s: at most %s, using about %s of memory\n", b->out_path, size_format(file, f, sizeof f),
-           size_format(memory, m, sizeof m));
-    return 0;
-}
-
 static int run(const struct args *a, struct err *e)
 {
     struct source s = { 0 };
@@ -125,7 +107,7 @@ static int run(const struct args *a, struct err *e)
         r = pool_new(a->threads, NULL, &b.pool, e);
     b.orders = orders;
     if (r == 0 && a->dry_run) {
-        r = dry_run(&b, a->json, e);
+        r = build_dry_run(&b, a->json, e);
     } else if (r == 0) {
         build_estimate(&b, &file, &memory);
         if ((r = file_enough_space(a->out, file, e)) == 0)

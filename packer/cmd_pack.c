@@ -281,29 +281,6 @@ static int report_json(const struct build *b, const struct build_report *r, cons
     return ret;
 }
 
-static int dry_run(const struct build *b, int json, struct err *e)
-{
-    uint64_t file, memory, space;
-    build_estimate(b, &file, &memory);
-    int r = file_free_bytes(b->out_path, &space, e);
-    if (r < 0)
-        return r;
-    if (json) {
-        struct js *o = js_object();
-        js_set_u64(o, "file_bytes_at_most", file);
-        js_set_u64(o, "working_memory_bytes", memory);
-        js_set_u64(o, "free_bytes", space);
-        r = js_print(stdout, o, 2, 6, e);
-        js_free(o);
-        return r;
-    }
-    char f[24], m[24], s[24];
-    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
-           size_format(file, f, sizeof f), size_format(space, s, sizeof s),
-           size_format(memory, m, sizeof m));
-    return 0;
-}
-
 static int run(const struct args *a, struct err *e)
 {
     struct inputs in = { 0 };
@@ -315,7 +292,7 @@ static int run(const struct args *a, struct err *e)
     if (r == 0)
         r = prepare(&b, &in, a, e);
     if (r == 0 && a->dry_run) {
-        r = dry_run(&b, a->json, e);
+        r = build_dry_run(&b, a->json, e);
     } else if (r == 0) {
         build_estimate(&b, &file, &memory);
         int compare = a->quality_tokens > 0 && changes_anything(&b);

@@ -247,8 +247,14 @@ static int take_any(struct scheduler *s, enum wanted what, int worker, struct jo
     return got;
 }
 
-/* What tells which reads are needed comes first: predicting, then gates. When reads wait for buffers, what frees
- * buffers comes before. Down comes last, but for what pairs of tiles can do beside the neurons. */
+/* What frees buffers: sums of Down, and neurons that are ready for them. */
+static int take_freeing(struct scheduler *s, int worker, struct job *j)
+{
+    return take_any(s, TILE, worker, j) || take_any(s, NEURONS, worker, j);
+}
+
+/* What tells which reads are needed comes first: predicting, then gates. But when reads wait for buffers more of them need not be
+ * known, and what frees buffers comes before. Down comes last, but for what pairs of tiles can do beside the neurons. */
 static int take(struct scheduler *s, int worker, struct job *j)
 {
     j->kind = JOB_NONE;
@@ -260,7 +266,7 @@ static int take(struct scheduler *s, int worker, struct job *j)
     }
     if (s->now.alone)
         return prediction_take(s, j);
-    return (s->pressure && take_any(s, TILE, worker, j)) || prediction_take(s, j) || take_any(s, GATES, worker, j) ||
+    return (s->pressure && take_freeing(s, worker, j)) || prediction_take(s, j) || take_any(s, GATES, worker, j) ||
            take_any(s, PAIR, worker, j) || take_any(s, NEURONS, worker, j) || take_any(s, TILE, worker, j);
 }
 

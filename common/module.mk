@@ -5,6 +5,8 @@ common_src_x86_64 := $(filter %_avx2.c %_avx512.c %_avx2_k.c %_avx512_k.c %_amx.
 common_src_aarch64 := $(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c %_dotprod_k.c,$(common_isa))
 # clang warns where it does not unroll as asked (at -O0, under sanitizers): no error. gcc ignores the flag.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += -Wno-pass-failed
+# Following variables through what these inline takes the compiler as long as everything else together: with -g they have line numbers.
+$(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(filter -g -g2 -g3 -ggdb%,$(CFLAGS)),-g1)
 # Instrumented at -O2 one of them takes gcc minutes, at -O1 a third of that.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(SANITIZE),-O1)
 # Fuzzers do not reach them, and clang takes minutes to instrument one.

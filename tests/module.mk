@@ -35,7 +35,8 @@ BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 
 $(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(link) $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+	$(Q)$(link) $(filter %.o,$^) $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+$(B)/tests/tools/activation-fit: $(B)/datasets/synth/curve.o
 $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $(filter-out %.flags,$^) -lm -pthread

@@ -54,8 +54,6 @@ struct run {
     size_t text_len;
 };
 
-static const char *const guess_names[] = { "none", "lookup", "draft", "mtp", NULL };
-
 static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
 {
     struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 34] = { 0 };
@@ -96,21 +94,6 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
           .help = "With --prompts: where results go; FILE.partial until all are there.", .def = "standard output" },
         { .name = "resume", .type = OPT_FLAG, .dest = &a->resume,
           .help = "With --output: continue an interrupted run from FILE.partial." },
-        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
-          .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before, "
-                  "draft asks a smaller model, mtp the model's own layer for multi-token prediction. The text stays what it is "
-                  "without; guesses are made as long as they make it faster.",
-          .def = "none" },
-        { .name = "draft", .type = OPT_STRING, .dest = &a->draft, .arg = "FILE", .file = OPT_READ,
-          .help = "With --guess draft: a smaller packed model with the same tokens." },
-        { .name = "draft-plan", .type = OPT_STRING, .dest = &a->draft_plan, .arg = "FILE", .file = OPT_READ,
-          .help = "With --guess draft: its plan." },
-        { .name = "draft-memory", .type = OPT_SIZE, .dest = &a->draft_memory, .arg = "SIZE",
-          .help = "With --guess draft: its memory limit, a part of --memory.", .def = "its plan's" },
-        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
-          .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
-        { .name = "guess-most", .type = OPT_INT, .dest = &a->guess_most, .arg = "N", .min = 1, .max = GUESS_MOST,
-          .help = "With --guess: guesses of a pass, at most.", .def = "8" },
         { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
           .help = "With --prompts: how many are made at once; no more than the plan is for.", .def = "the plan's" },
         { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
@@ -118,7 +101,9 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
           .def = "the context for each" },
     };
     memcpy(o + k, own, sizeof own);
-    sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
+    k += (int)(sizeof own / sizeof own[0]);
+    k += generate_guess_options(o + k, a, 1);
+    sampling_options(o + k, &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run generate --help", argv[1]);
@@ -337,9 +322,9 @@ static int open_guesser(struct generate_args *a, struct run *run, struct err *e)
         return open_mtp(a, &run->mtp, e);
     if (a->guess != GENERATE_GUESS_DRAFT)
         return 0;
-    int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, e);
+    int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, 1, e);
     a->setup.beside_what = "the draft model";
-    a->setup.beside = r < 0 ? 0 : d->setup.budget.total;
+    a->setup.beside = r < 0 ? 0 : draft_bytes(d);
     return r;
 }
 

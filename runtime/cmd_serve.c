@@ -47,7 +47,7 @@ struct serve {
 static int parse(struct serve *v, int argc, char **argv, struct err *e)
 {
     struct generate_args *a = &v->a;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 12] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 12] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "stdio", .type = OPT_FLAG, .dest = &v->stdio, .help = "Requests come on standard input, answers go to standard output." },
@@ -70,7 +70,9 @@ static int parse(struct serve *v, int argc, char **argv, struct err *e)
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
     memcpy(o + k, own, sizeof own);
-    sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
+    k += (int)(sizeof own / sizeof own[0]);
+    k += generate_guess_options(o + k, a, 0);
+    sampling_options(o + k, &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run serve --help", argv[1]);
@@ -78,7 +80,7 @@ static int parse(struct serve *v, int argc, char **argv, struct err *e)
         return err_set(e, ERR_USAGE, "serve needs --stdio: requests on standard input are all that it knows");
     if (r == 0 && !a->chat && (a->system || a->template || a->thinking))
         return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
-    return r;
+    return r < 0 || r > 0 ? r : generate_check_guess(a, e);
 }
 
 /* ---- answers ---- */
@@ -159,6 +161,7 @@ static void say_summary(const struct serve *v, uint64_t ns)
            (unsigned long long)v->n_requests, (unsigned long long)v->n_tokens, (double)ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
     report_batches(stdout, v->set.engine, &st);
+    generate_set_guesses_json(stdout, &v->set);
     end_line();
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/generate.h"
 #include "runtime/report.h"
 
+#include "common/base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +10,49 @@ struct rule {
     int given;
     const char *what, *with;
 };
+
+int generate_guess_options(struct opt *o, struct generate_args *a, int mtp)
+{
+    static const char *const names[] = { "none", "lookup", "draft", "mtp", NULL }, *const without[] = { "none", "lookup", "draft", NULL };
+    const struct opt own[] = {
+        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = mtp ? names : without,
+          .help = mtp ? "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before, "
+                        "draft asks a smaller model, mtp the model's own layer for multi-token prediction (not with --best-of and "
+                        "--prompts). The text stays what it is without; guesses are made as long as they make it faster."
+                      : "Guess tokens of each request and have one pass say how many are right: lookup takes what followed the same tokens "
+                        "before, draft asks a smaller model. Texts stay what they are without; guesses are made as long as they make it "
+                        "faster.",
+          .def = "none" },
+        { .name = "draft", .type = OPT_STRING, .dest = &a->draft, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess draft: a smaller packed model with the same tokens." },
+        { .name = "draft-plan", .type = OPT_STRING, .dest = &a->draft_plan, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess draft: its plan." },
+        { .name = "draft-memory", .type = OPT_SIZE, .dest = &a->draft_memory, .arg = "SIZE",
+          .help = "With --guess draft: its memory limit, a part of --memory.", .def = "its plan's" },
+        { .name = "guess-most", .type = OPT_INT, .dest = &a->guess_most, .arg = "N", .min = 1, .max = GUESS_MOST,
+          .help = "With --guess: guesses of a pass, at most, for each text.", .def = "8" },
+        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
+    };
+    int n = GENERATE_GUESS_OPTIONS + (mtp ? GENERATE_MTP_OPTIONS : 0);
+    memcpy(o, own, (size_t)n * sizeof *own);
+    return n;
+}
+
+int generate_check_guess(const struct generate_args *a, struct err *e)
+{
+    const struct rule needs[] = {
+        { (a->draft || a->draft_plan || a->draft_memory) && a->guess != GENERATE_GUESS_DRAFT, "--draft", "--guess draft" },
+        { a->mtp && a->guess != GENERATE_GUESS_MTP, "--mtp", "--guess mtp" },
+        { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
+        { a->guess_most && !a->guess, "--guess-most", "--guess" },
+        { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
+    };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].given)
+            return err_set(e, ERR_USAGE, "%s belongs to %s", needs[i].what, needs[i].with);
+    return 0;
+}
 
 int generate_check(const struct generate_args *a, struct err *e)
 {
@@ -17,11 +62,6 @@ int generate_check(const struct generate_args *a, struct err *e)
         { a->output && !prompts, "--output", "--prompts" },
         { a->resume && !a->output, "--resume", "--output" },
         { a->setup.batch && !prompts, "--sequences", "--prompts" },
-        { (a->draft || a->draft_plan || a->draft_memory) && a->guess != GENERATE_GUESS_DRAFT, "--draft", "--guess draft" },
-        { a->mtp && a->guess != GENERATE_GUESS_MTP, "--mtp", "--guess mtp" },
-        { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
-        { a->guess_most && !a->guess, "--guess-most", "--guess" },
-        { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
         { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },
     }, excludes[] = {
         { prompts && best, "--best-of", "--prompts" },
@@ -29,9 +69,12 @@ int generate_check(const struct generate_args *a, struct err *e)
         { prompts && a->prompt_file, "--prompt-file", "--prompts" },
         { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
         { prompts && a->no_echo, "--no-echo", "--prompts" },
-        { prompts && a->guess, "--guess", "--prompts" },
-        { best && a->guess, "--guess", "--best-of" },
+        { prompts && a->guess == GENERATE_GUESS_MTP, "--guess mtp", "--prompts" },
+        { best && a->guess == GENERATE_GUESS_MTP, "--guess mtp", "--best-of" },
     };
+    int r = generate_check_guess(a, e);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (needs[i].given)
             return err_set(e, ERR_USAGE, "%s belongs to %s", needs[i].what, needs[i].with);
@@ -54,17 +97,33 @@ int generate_eog(const struct setup *s, int32_t *eog)
     return n;
 }
 
+/* What a draft model takes, opened for as many sequences as there are. */
+static int draft_beside(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
+{
+    struct generate_set *g = ctx;
+    const struct generate_args *a = g->args;
+    int r = draft_open(&g->draft, &a->setup, a->draft, a->draft_plan, a->draft_memory, model->choice.max_batch, e);
+    *bytes = r < 0 ? 0 : draft_bytes(&g->draft);
+    return r;
+}
+
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
 {
     int r;
     *g = (struct generate_set){ .shared = { .s = &g->setup, .system = a->system, .thinking = a->thinking, .n = a->n,
-                                            .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops } };
+                                            .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops },
+                                .args = a };
+    if (a->guess == GENERATE_GUESS_DRAFT) {
+        a->setup.beside_of = draft_beside;
+        a->setup.beside_ctx = g;
+    }
     a->setup.beside_what = "what is asked for at once";
-    a->setup.beside = REQUEST_READING + batch_bytes(1) + (a->chat ? CHAT_BYTES : 0);
+    a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (a->chat ? CHAT_BYTES : 0);
     a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (a->chat ? CHAT_BYTES_PER_TOKEN : 0);
-    a->setup.beside_per_sequence = (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1);
+    a->setup.beside_per_sequence = (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
     a->setup.beside_per_place = (uint64_t)in_flight * REQUEST_PER_TOKEN;
-    if ((r = setup_open(&a->setup, &g->setup, e)) < 0)
+    if ((r = setup_open(&a->setup, &g->setup, e)) < 0 || (a->guess && (r = setup_can_guess(&g->setup, e)) < 0) ||
+        (a->guess == GENERATE_GUESS_DRAFT && (r = draft_check(&g->draft, &g->setup, e)) < 0))
         return r;
     const struct budget_choice *c = &g->setup.config.choice;
     if (a->chat && (r = chat_new(g->setup.pack->meta, g->setup.tokenizer, a->template, c->context, &g->shared.chat, e)) < 0)
@@ -82,11 +141,15 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
 int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e)
 {
-    int r = setup_engine(&g->setup, &g->engine, e);
-    if (r < 0)
+    const struct generate_args *a = g->args;
+    int drafts = a->guess == GENERATE_GUESS_DRAFT, r = setup_engine(&g->setup, &g->engine, e);
+    if (r < 0 || (drafts && (r = draft_start(&g->draft, e)) < 0))
         return r;
+    const struct guess_many_config guesses = { .most = a->guess_most ? a->guess_most : GUESS_USUAL, .ctx = &g->draft, .costly = drafts,
+                                               .source = drafts ? draft_guess_many : guess_lookup_many, .batches = g->setup.planned,
+                                               .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
-                                    .token = token, .end = end, .ctx = ctx };
+                                    .guesses = a->guess ? &guesses : NULL, .token = token, .end = end, .ctx = ctx };
     return batch_init(&g->batch, &c, e);
 }
 
@@ -100,8 +163,27 @@ void generate_set_close(struct generate_set *g)
         request_done(&g->requests[i]);
     free(g->requests);
     chat_free(g->shared.chat);
+    draft_close(&g->draft);
     setup_close(&g->setup);
 }
+
+void generate_set_guesses_json(FILE *f, const struct generate_set *g)
+{
+    const struct guess_stats *s = &g->batch.guessed;
+    if (g->batch.guess.most)
+        fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
+                (unsigned long long)s->passes, (unsigned long long)g->batch.decoded, (unsigned long long)s->guessed,
+                (unsigned long long)s->tried, (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
+}
+
+void generate_set_guesses_text(const struct generate_set *g)
+{
+    const struct guess_stats *s = &g->batch.guessed;
+    if (g->batch.guess.most)
+        log_info("guesses: %llu of %llu came true, in %llu of %llu passes without prompts", (unsigned long long)s->accepted,
+                 (unsigned long long)s->guessed, (unsigned long long)s->passes, (unsigned long long)g->batch.decoded);
+}
+
 
 void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why)
 {

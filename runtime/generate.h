@@ -2,6 +2,9 @@
 #define RUNTIME_GENERATE_H
 
 /* What the ways to generate have in common: one text as it comes (cmd_generate.c), the best of several, a file of prompts. */
+#include "common/cli/opt.h"
+
+#include "runtime/draft.h"
 #include "runtime/request.h"
 
 enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT, GENERATE_GUESS_MTP };
@@ -21,7 +24,13 @@ struct generate_args {
     struct sample_params sampling;
 };
 
+/* Options of guesses, GENERATE_GUESS_OPTIONS of them; mtp: those of a model's own layer, too, GENERATE_MTP_OPTIONS. */
+#define GENERATE_GUESS_OPTIONS 5
+#define GENERATE_MTP_OPTIONS   1
+int generate_guess_options(struct opt *o, struct generate_args *a, int mtp);
+
 /* Options that do not go together are ERR_USAGE. */
+int generate_check_guess(const struct generate_args *a, struct err *e);
 int generate_check(const struct generate_args *a, struct err *e);
 
 int generate_best(struct generate_args *a, struct err *e);
@@ -42,6 +51,8 @@ struct generate_set {
     int n_eog;
     struct engine *engine;
     struct batch batch;
+    struct generate_args *args;
+    struct draft draft;         /* with --guess draft */
 };
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);
@@ -50,6 +61,10 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
 int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
 void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
+
+/* With guesses, what became of them: ,"guesses":{passes of guessed tried accepted source_ms}; or a line of talk. */
+void generate_set_guesses_json(FILE *f, const struct generate_set *g);
+void generate_set_guesses_text(const struct generate_set *g);
 
 /* For batch_config: the request has its outcome. */
 void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);

@@ -95,6 +95,7 @@ static int print_json(struct best *b, int best, struct err *e)
            (unsigned long long)b->a->seed, best, b->set.requests[0].n_prompt, made, (double)b->ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
     report_batches(stdout, b->set.engine, &st);
+    generate_set_guesses_json(stdout, &b->set);
     puts("}");
     return r;
 }
@@ -108,6 +109,7 @@ static int print_plain(struct best *b, int best, struct err *e)
         log_info("%s seed %llu: mean log-probability %.4f, %d tokens (%s)", i == best ? "best:" : "     ",
                  (unsigned long long)(b->a->seed + (uint64_t)i), request_logprob(&b->set.requests[i].text), b->set.requests[i].n_made,
                  batch_end_names[b->set.requests[i].end]);
+    generate_set_guesses_text(&b->set);
     return r;
 }
 

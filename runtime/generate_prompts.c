@@ -227,6 +227,7 @@ static int run(struct run *q, struct err *e)
     log_info("%llu prompts with %llu tokens (%llu of them read once with others), %llu tokens made, %.1f tokens/s, in %.1f s; seed %llu",
              (unsigned long long)(q->written - q->results.n), (unsigned long long)q->prompt_tokens, (unsigned long long)q->shared,
              (unsigned long long)q->tokens, s > 0 ? (double)q->tokens / s : 0, s, (unsigned long long)a->seed);
+    generate_set_guesses_text(&q->set);
     if ((r = results_commit(&q->results, e)) < 0 || !q->failed)
         return r;
     return err_set(e, q->first_status, "%llu of %llu prompts could not be continued; their results say why", (unsigned long long)q->failed,

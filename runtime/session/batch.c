@@ -1,8 +1,12 @@
 /* A text waits, then reads its prompt, then decodes; `texts` holds those of the latter two. Admission counts pages: a text begins
  * when the pages that it may fill, beside those that others may, are there. What texts share is not counted, so a step never finds
- * the KV cache full, whatever they make; with the usual cache, context times places, that is true of any texts. */
+ * the KV cache full, whatever they make; with the usual cache, context times places, that is true of any texts.
+ *
+ * Guesses go behind a text's last token in its part; what the model would have drawn there is drawn after the pass, row by row, and the
+ * session forgets those that are something else. A text never has more of them than it may still make, so its pages suffice. */
 #include "runtime/session/batch.h"
 
+#include "common/base/progress.h"
 #include "common/model/logits.h"
 
 #include <assert.h>
@@ -10,6 +14,9 @@
 #include <string.h>
 
 enum { WAITS, READS, DECODES, ENDED };
+
+#define FIRST   3  /* steps without guesses: what else is there to compare with */
+#define REFRESH 32 /* steps with guesses before one without */
 
 const char *const batch_end_names[] = { "length", "eos", "stop", "context", "interrupted", "error", NULL };
 
@@ -38,9 +45,10 @@ static int pages_needed_in_all(const struct batch *b, const struct batch_text *t
     return n;
 }
 
-uint64_t batch_bytes(int sequences)
+uint64_t batch_bytes(int sequences, int guesses)
 {
-    return (uint64_t)sequences * (sizeof(struct batch_text *) + sizeof(struct session_part)) + 64;
+    uint64_t of_guesses = guesses ? sizeof(struct guess_ask) + sizeof(struct guess_want) : 0;
+    return (uint64_t)sequences * (sizeof(struct batch_text *) + sizeof(struct session_part) + of_guesses) + 64;
 }
 
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
@@ -49,9 +57,16 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
     size_t n = (size_t)choice_of(b)->max_batch;
     b->texts = calloc(n, sizeof *b->texts);
     b->parts = calloc(n, sizeof *b->parts);
-    int positions = choice_of(b)->kv_positions;
+    int positions = choice_of(b)->kv_positions, guesses = c->guesses != NULL;
     b->pages = positions ? pages_of(positions) : (int)n * pages_of(choice_of(b)->context);
-    return b->texts && b->parts ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
+    if (guesses) {
+        b->guess = *c->guesses;
+        b->times = (struct guess_times){ .batches = b->guess.batches, .n_batches = b->guess.n_batches };
+        b->asks = calloc(n, sizeof *b->asks);
+        b->wants = calloc(n, sizeof *b->wants);
+    }
+    int got = b->texts && b->parts && (!guesses || (b->asks && b->wants));
+    return got ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
 }
 
 void batch_done(struct batch *b)
@@ -60,6 +75,8 @@ void batch_done(struct batch *b)
         session_done(&b->texts[i]->session);
     free(b->texts);
     free(b->parts);
+    free(b->asks);
+    free(b->wants);
     *b = (struct batch){ 0 };
 }
 
@@ -77,6 +94,7 @@ int batch_add(struct batch *b, struct batch_text *t, struct err *e)
     t->after = NULL;
     t->n_made = t->n_drawn = t->n_read = t->n_shared = 0;
     t->logprob = 0;
+    memset(t->guesses, 0, sizeof t->guesses);
     if (b->last)
         b->last->after = t;
     else
@@ -196,6 +214,7 @@ static void begin_twins(struct batch *b, struct batch_text *t)
         x->n_prompt = x->n_read = x->n_shared = t->n_prompt;
         x->n_twins = x->n_made = x->n_drawn = 0;
         x->logprob = 0;
+        memset(x->guesses, 0, sizeof x->guesses);
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
             end_text(b, x, BATCH_FAILED, &why);
             continue;
@@ -205,7 +224,7 @@ static void begin_twins(struct batch *b, struct batch_text *t)
     }
 }
 
-/* ---- a step ---- */
+/* ---- tokens ---- */
 
 static int is_eog(const struct batch *b, int32_t id)
 {
@@ -215,17 +234,19 @@ static int is_eog(const struct batch *b, int32_t id)
     return 0;
 }
 
-/* Draws what follows. 1: the text goes on with it; else how it ended is in *how. */
-static int draw(struct batch *b, struct batch_text *t, enum batch_end *how, struct err *why)
+/* Draws what follows the session's first `held` tokens, from their logits, or, where these are NULL, from the session's own. 1: the
+ * text goes on with it; else how it ended is in *how. */
+static int draw(struct batch *b, struct batch_text *t, int held, float *logits, enum batch_end *how, struct err *why)
 {
     const struct engine_config *c = engine_configuration(b->c.engine);
+    int n_never = t->ignore_eos ? b->c.n_eog : 0;
     *how = BATCH_LENGTH;
     if (t->n == 0)
         return 0;
     *how = BATCH_FAILED;
-    if ((t->last = session_sample_but(&t->session, b->c.eog, t->ignore_eos ? b->c.n_eog : 0, why)) < 0)
+    if (!logits && !(logits = session_logits(&t->session, why)))
         return 0;
-    const float *logits = session_logits(&t->session, why); /* those that it was drawn from */
+    t->last = session_sample_at(&t->session, held, logits, b->c.eog, n_never);
     t->n_drawn++;
     t->logprob += (double)logits[t->last] - logits_log_sum(logits, c->pack->h.n_vocab, NULL);
     *how = BATCH_EOS;
@@ -236,24 +257,155 @@ static int draw(struct batch *b, struct batch_text *t, enum batch_end *how, stru
     if (b->c.token(b->c.ctx, t, t->last))
         return 0;
     *how = t->n_made == t->n ? BATCH_LENGTH : BATCH_CONTEXT;
-    return t->n_made < t->n && session_n_pos(&t->session) < c->choice.context;
+    return t->n_made < t->n && held < c->choice.context;
 }
 
 static void draw_or_end(struct batch *b, struct batch_text *t)
 {
     enum batch_end how;
     struct err why = { 0 };
-    if (!draw(b, t, &how, &why))
+    if (!draw(b, t, session_n_pos(&t->session), NULL, &how, &why))
         end(b, t, how, how == BATCH_FAILED ? &why : NULL);
 }
 
-/* A part of each text: the last token, or as much of a prompt as the pass has room for. of[i]: whose part i is. */
-static int fill_parts(struct batch *b, struct batch_text **of)
+/* ---- guesses ---- */
+
+/* Logits of the step's rows, several at a time: the head's weights are read once for them. */
+struct rows {
+    float *v;           /* of rows [from, to) of the pass */
+    int from, to, all;  /* all: of the pass */
+};
+
+static float *row_of(struct rows *w, struct session *s, int row, struct err *e)
+{
+    const struct engine_config *c = engine_configuration(s->engine);
+    int n;
+    if (row < w->from || row >= w->to) {
+        w->v = session_logits_memory(s, &n);
+        n = n < w->all - row ? n : w->all - row;
+        w->from = w->to = row;
+        if (session_head(s, session_hidden(s) + (size_t)(row - s->first) * (size_t)c->pack->h.d_model, n, w->v, e) < 0)
+            return NULL;
+        w->to = row + n;
+    }
+    return w->v + (size_t)(row - w->from) * (size_t)c->pack->h.n_vocab;
+}
+
+/* Of n guesses the first `accepted` came true; of those behind the first wrong one, and behind a text's end, nothing is known. */
+static void learn(struct batch *b, struct batch_text *t, int n, int accepted)
+{
+    b->guessed.accepted += (uint64_t)accepted;
+    b->guessed.tried += (uint64_t)(accepted + (accepted < n));
+    if (n > 0)
+        guess_class_learn(&t->guesses[t->class], n, accepted);
+}
+
+/* What follows the last token, and each guess that is what was drawn before it. */
+static void draw_part(struct batch *b, struct batch_text *t, const struct session_part *p, struct rows *w)
+{
+    struct session *s = &t->session;
+    int first = session_n_pos(s) - p->n, i = 0, goes_on;
+    enum batch_end how = BATCH_FAILED;
+    struct err why = { 0 };
+    do {
+        float *logits = row_of(w, s, s->first + i, &why);
+        goes_on = logits && draw(b, t, first + ++i, logits, &how, &why);
+    } while (goes_on && i < p->n && t->last == p->ids[i]);
+    int accepted = i > 0 ? i - 1 : 0;
+    learn(b, t, goes_on ? p->n - 1 : accepted, accepted);
+    if (!goes_on)
+        end(b, t, how, how == BATCH_FAILED ? &why : NULL);
+    else if (i < p->n)
+        session_rewind(s, first + i);
+}
+
+/* How many guesses each text can have: no more than it may make behind what the step draws anyway, and than has room. */
+static int ask(struct batch *b, struct batch_text *const *of, int n)
+{
+    int context = choice_of(b)->context, left = session_step_most(b->c.engine) - n, any = 0;
+    for (int i = 0; i < n; i++) {
+        struct batch_text *t = of[i];
+        struct guess_ask *a = &b->asks[i];
+        *a = (struct guess_ask){ .s = &t->session, .last = t->last, .never = b->c.eog, .n_never = t->ignore_eos ? b->c.n_eog : 0,
+                                 .out = t->ids + 1, .most = b->guess.most };
+        int made = t->n - t->n_made - 1, room = context - session_n_pos(&t->session) - 1;
+        a->most = a->most < made ? a->most : made;
+        a->most = a->most < room ? a->most : room;
+        a->most = a->most < left ? a->most : left;
+        any |= a->most > 0;
+        t->ids[0] = t->last;
+    }
+    return any;
+}
+
+/* Gives texts guesses of those that they may have, by how good theirs are: into `most` of the asks where they have not been made yet,
+ * else into n. */
+static void share_out(struct batch *b, struct batch_text *const *of, int n, int made)
+{
+    int left = session_step_most(b->c.engine) - n;
+    for (int i = 0; i < n; i++)
+        b->wants[i] = (struct guess_want){ .share = guess_class_share(&of[i]->guesses[b->asks[i].class]),
+                                           .most = made ? b->asks[i].n : b->asks[i].most };
+    if (!b->guess.always)
+        guess_share_out(&b->times, b->wants, n, left, b->each_ns);
+    for (int i = 0; i < n; i++) {
+        struct guess_want *w = &b->wants[i];
+        w->k = b->guess.always ? w->most : w->k;
+        left -= w->k;
+    }
+    for (int i = 0; i < n; i++) {
+        struct guess_want *w = &b->wants[i];
+        if (w->k == 0 && w->most > 0 && left >= GUESS_TRIED && !b->guess.always && guess_class_due(&of[i]->guesses[b->asks[i].class]))
+            left -= w->k = w->most < GUESS_TRIED ? w->most : GUESS_TRIED;
+        while (left < 0 && w->k > 0) /* as many as a pass holds */
+            left++, w->k--;
+        *(made ? &b->asks[i].n : &b->asks[i].most) = w->k;
+    }
+}
+
+/* Parts of texts that all decode get guesses. 1: some have any. */
+static int add_guesses(struct batch *b, struct batch_text *const *of, int n, struct err *e)
+{
+    const struct guess_many_config *c = &b->guess;
+    int r, any = 0, made = 0;
+    if (!c->most || !n || (!c->always && (b->decoded < FIRST || b->since >= REFRESH)) || !ask(b, of, n))
+        return 0;
+    if (c->costly)
+        share_out(b, of, n, 0);
+    int64_t start = progress_now_ns();
+    if ((r = c->source(c->ctx, b->asks, n, e)) < 0)
+        return r;
+    double took = (double)(progress_now_ns() - start);
+    for (int i = 0; i < n; i++)
+        made += b->asks[i].n;
+    if (made)
+        b->each_ns = b->each_ns > 0 ? GUESS_MEMORY * b->each_ns + (1 - GUESS_MEMORY) * took / made : took / made;
+    b->guessed.source_ns += (uint64_t)took;
+    if (!c->costly)
+        share_out(b, of, n, 1);
+    for (int i = 0; i < n; i++) {
+        of[i]->class = b->asks[i].class;
+        b->parts[i].ids = of[i]->ids;
+        b->parts[i].n = 1 + b->asks[i].n;
+        b->guessed.guessed += (uint64_t)b->asks[i].n;
+        any |= b->asks[i].n > 0;
+    }
+    for (int i = 0; i < n; i++)
+        b->parts[i].logits = !any;
+    b->guessed.passes += (uint64_t)any;
+    return any;
+}
+
+/* ---- a step ---- */
+
+/* A part of each text: the last token, or as much of a prompt as the pass has room for. of[i]: whose part i is; *reads: prompts. */
+static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
 {
     int left = session_step_most(b->c.engine), chunk = choice_of(b)->prefill_chunk, n = 0;
     for (int i = 0; i < b->n_texts; i++)
         left -= b->texts[i]->state == DECODES;
     chunk = chunk < left ? chunk : left;
+    *reads = 0;
     for (int i = 0; i < b->n_texts; i++) {
         struct batch_text *t = b->texts[i];
         struct session_part *p = &b->parts[n];
@@ -263,6 +415,7 @@ static int fill_parts(struct batch *b, struct batch_text **of)
             *p = (struct session_part){ .s = &t->session, .ids = t->prompt + t->n_read, .n = rest < chunk ? rest : chunk,
                                         .mode = SESSION_EXACT, .logits = rest <= chunk };
             chunk -= p->n;
+            *reads = 1;
         }
         if (p->n)
             of[n++] = t;
@@ -271,14 +424,17 @@ static int fill_parts(struct batch *b, struct batch_text **of)
 }
 
 /* What the step made of a text. */
-static void go_on(struct batch *b, struct batch_text *t, const struct session_part *p)
+static void go_on(struct batch *b, struct batch_text *t, const struct session_part *p, struct rows *w)
 {
     if (p->result < 0) {
         end(b, t, p->result == ERR_INTR ? BATCH_CANCELLED : BATCH_FAILED, p->result == ERR_INTR ? NULL : session_error(&t->session));
         return;
     }
     if (t->state == DECODES) {
-        draw_or_end(b, t);
+        if (p->logits)
+            draw_or_end(b, t);
+        else
+            draw_part(b, t, p, w);
         return;
     }
     t->n_read += p->n;
@@ -293,10 +449,20 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
             draw_or_end(b, &twins[i]);
 }
 
+/* A step that read no prompt. */
+static void book(struct batch *b, int tokens, int guesses, double ns)
+{
+    b->decoded++;
+    b->since = guesses ? b->since + 1 : 0;
+    if (b->guess.most && tokens > 0)
+        guess_times_took(&b->times, tokens, ns);
+}
+
 int batch_step(struct batch *b, struct err *e)
 {
     struct batch_text *of[SESSION_MOST];
-    int r = 1, n;
+    struct rows w = { 0 };
+    int r = 1, n, reads;
     while (r > 0)
         r = begin_next(b, e);
     if (r < 0 || b->n_texts == 0)
@@ -308,9 +474,21 @@ int batch_step(struct batch *b, struct err *e)
             end(b, b->first, BATCH_CANCELLED, NULL);
         return err_set(e, ERR_INTR, "interrupted");
     }
-    n = fill_parts(b, of);
+    n = fill_parts(b, of, &reads);
+    r = reads ? 0 : add_guesses(b, of, n, e);
+    if (r < 0) {
+        for (int i = 0; i < n; i++)
+            end(b, of[i], r == ERR_INTR ? BATCH_CANCELLED : BATCH_FAILED, r == ERR_INTR ? NULL : e);
+        return r;
+    }
+    int guesses = r;
+    int64_t start = progress_now_ns();
     r = session_step(b->parts, n, b->c.cancel, e);
     for (int i = 0; i < n; i++)
-        go_on(b, of[i], &b->parts[i]);
+        w.all += b->parts[i].result < 0 ? 0 : b->parts[i].n;
+    for (int i = 0; i < n; i++)
+        go_on(b, of[i], &b->parts[i], &w);
+    if (r == 0 && !reads)
+        book(b, w.all, guesses, (double)(progress_now_ns() - start));
     return r < 0 ? r : 1;
 }

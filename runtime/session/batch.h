@@ -13,7 +13,11 @@
  * Each text has the tokens that it has alone with its seed (session.h). Prompts with the same beginning as one that is there
  * share its pages of the KV cache (kv_pages.h) and do not read it again, and `twins` of a text share its whole prompt.
  *
+ * Guesses (guess_together.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
+ * guess counts where it is what the text's sampler draws, so texts are those without guesses.
+ *
  * Nothing here allocates but batch_init: a text is the caller's, and in a list while it waits. One thread. */
+#include "runtime/session/guess_together.h"
 #include "runtime/session/session.h"
 
 enum batch_end { BATCH_LENGTH, BATCH_EOS, BATCH_STOP, BATCH_CONTEXT, BATCH_CANCELLED, BATCH_FAILED };
@@ -38,6 +42,9 @@ struct batch_text {
     struct session session;
     int state, n_read;
     int32_t last;
+    struct guess_class guesses[GUESS_CLASSES];
+    int class;                   /* of those in its part */
+    int32_t ids[GUESS_MOST + 1]; /* its part: last, and what is guessed to follow */
     struct batch_text *after;
 };
 
@@ -45,6 +52,7 @@ struct batch_config {
     struct engine *engine;
     const int32_t *eog;          /* [n_eog]: tokens that end a text */
     int n_eog;
+    const struct guess_many_config *guesses; /* copied; NULL: none are made */
     const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
     /* A token of a text, which its end is no part of. 1: the text ends here. */
     int (*token)(void *ctx, struct batch_text *t, int32_t id);
@@ -59,10 +67,19 @@ struct batch {
     struct session_part *parts;  /* [max_batch] */
     int n_texts, n_waiting, pages, reserved;
     struct batch_text *first, *last;
+    /* guesses */
+    struct guess_many_config guess; /* most 0: none are made */
+    struct guess_ask *asks;      /* [max_batch], and */
+    struct guess_want *wants;    /* [max_batch], where they are */
+    struct guess_times times;
+    double each_ns;              /* of a guess, for its source; 0: none was made */
+    int since;                   /* steps with guesses since the last one without */
+    struct guess_stats guessed;  /* passes: steps; without times by tokens */
+    uint64_t decoded;            /* steps that read no prompt, with guesses or without */
 };
 
-/* Bytes that it allocates for so many sequences. */
-uint64_t batch_bytes(int sequences);
+/* Bytes that it allocates for so many sequences, with guesses or without. */
+uint64_t batch_bytes(int sequences, int guesses);
 
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e);
 void batch_done(struct batch *b); /* texts that have not ended are dropped without a word; accepts a zeroed one */

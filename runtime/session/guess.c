@@ -7,15 +7,12 @@
 #include <assert.h>
 #include <math.h>
 
-#define MEMORY     0.9  /* weight of what was seen before, at each pass */
 #define PRIOR      2.0  /* guesses that count half true before any was tried */
 #define MORE_FIRST 0.25 /* x before it was measured */
 #define LOOKUP     8    /* the longest run that is told from longer ones */
 #define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
 #define PAUSE_MOST 1024
-#define TRIED      2    /* guesses of a try */
-#define REFRESH    64   /* passes with guesses before one without, which tells what t1 is now; */
-#define REFRESHED  0.5  /* the weight of what it was before */
+#define REFRESHED  0.5  /* the weight of what t1 was before a pass that tells what it is now */
 
 void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
 {
@@ -64,7 +61,7 @@ int guess_lookup(void *ctx, const struct session *s, int32_t last, int32_t *out,
 
 /* ---- how many ---- */
 
-static double share(const struct guess_class *k)
+double guess_class_share(const struct guess_class *k)
 {
     return (k->accepted + PRIOR / 2) / (k->tried + PRIOR);
 }
@@ -96,7 +93,7 @@ static double lasts(const struct guess *g, int n)
 
 int guess_paying(const struct guess *g, int class)
 {
-    double a = share(&g->of[class]), tokens = 1, term = 1, best = 1;
+    double a = guess_class_share(&g->of[class]), tokens = 1, term = 1, best = 1;
     int paying = 0;
     for (int k = 1; k <= g->c.most; k++) {
         term *= a;
@@ -110,23 +107,37 @@ int guess_paying(const struct guess *g, int class)
     return paying;
 }
 
-/* Of n guesses, those that are tried. */
-static int take(struct guess *g, int class, int n)
+void guess_class_learn(struct guess_class *k, int n, int accepted)
 {
-    struct guess_class *k = &g->of[class];
-    if (g->c.always)
-        return n;
-    if (g->pass_ns <= 0 || g->since >= REFRESH) /* the first pass, too, tells what one takes */
-        return 0;
-    int paying = guess_paying(g, class);
-    if (paying)
-        return n < paying ? n : paying;
+    k->accepted = GUESS_MEMORY * k->accepted + accepted;
+    k->tried = GUESS_MEMORY * k->tried + accepted + (accepted < n); /* nothing is known of those behind the first that is wrong */
+    if (accepted == n)
+        k->wait = k->pause = 0;
+}
+
+int guess_class_due(struct guess_class *k)
+{
     if (k->pause-- > 0)
         return 0;
     k->wait = k->wait ? k->wait * 2 : PAUSE;
     k->wait = k->wait < PAUSE_MOST ? k->wait : PAUSE_MOST;
     k->pause = k->wait;
-    return n < TRIED ? n : TRIED;
+    return 1;
+}
+
+/* Of n guesses, those that are tried. */
+static int take(struct guess *g, int class, int n)
+{
+    if (g->c.always)
+        return n;
+    if (g->pass_ns <= 0 || g->since >= GUESS_REFRESH) /* the first pass, too, tells what one takes */
+        return 0;
+    int paying = guess_paying(g, class);
+    if (paying)
+        return n < paying ? n : paying;
+    if (!guess_class_due(&g->of[class]))
+        return 0;
+    return n < GUESS_TRIED ? n : GUESS_TRIED;
 }
 
 /* A pass over n guesses, of which `accepted` came true, took so long. */
@@ -135,25 +146,21 @@ static void learn(struct guess *g, int class, int n, int accepted, double ns)
     g->stats.n_by[n + 1]++;
     g->stats.ns_by[n + 1] += (uint64_t)ns;
     if (n == 0) {
-        double before = g->pass_ns <= 0 ? 0 : g->since >= REFRESH ? REFRESHED : MEMORY;
+        double before = g->pass_ns <= 0 ? 0 : g->since >= GUESS_REFRESH ? REFRESHED : GUESS_MEMORY;
         g->pass_ns = before * g->pass_ns + (1 - before) * ns;
         g->since = 0;
         return;
     }
-    struct guess_class *k = &g->of[class];
     g->since++;
     g->stats.passes++;
     g->stats.guessed += (uint64_t)n;
     g->stats.accepted += (uint64_t)accepted;
     g->stats.tried += (uint64_t)(accepted + (accepted < n));
-    k->accepted = MEMORY * k->accepted + accepted;
-    k->tried = MEMORY * k->tried + accepted + (accepted < n); /* nothing is known of those behind the first that is wrong */
-    if (accepted == n)
-        k->wait = k->pause = 0;
+    guess_class_learn(&g->of[class], n, accepted);
     if (g->pass_ns > 0) {
         double now = ns / g->pass_ns, *was = &g->lasts[n + 1];
-        g->more = MEMORY * g->more + (1 - MEMORY) * fmax(0, (now - 1) / n);
-        *was = *was > 0 ? MEMORY * *was + (1 - MEMORY) * now : now;
+        g->more = GUESS_MEMORY * g->more + (1 - GUESS_MEMORY) * fmax(0, (now - 1) / n);
+        *was = *was > 0 ? GUESS_MEMORY * *was + (1 - GUESS_MEMORY) * now : now;
     }
 }
 
@@ -162,7 +169,7 @@ static void took_to_guess(struct guess *g, int n, double ns)
     g->stats.source_ns += (uint64_t)ns;
     if (n > 0 && g->pass_ns > 0) {
         double each = ns / g->pass_ns / n;
-        g->each = g->each > 0 ? MEMORY * g->each + (1 - MEMORY) * each : each;
+        g->each = g->each > 0 ? GUESS_MEMORY * g->each + (1 - GUESS_MEMORY) * each : each;
     }
 }
 

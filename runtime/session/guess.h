@@ -76,6 +76,23 @@ struct guess {
     int n, at, begun;            /* tokens drawn, of which `at` were handed out */
 };
 
+/* ---- a class, for whoever decides by it ---- */
+
+/* The share of its guesses that come true, a half before any was tried. */
+double guess_class_share(const struct guess_class *k);
+
+/* A pass had n >= 1 guesses of it, of which the first `accepted` came true. */
+void guess_class_learn(struct guess_class *k, int n, int accepted);
+
+/* Where none pay: 1, it is to be tried again, with GUESS_TRIED of them; to be asked once a pass. */
+int guess_class_due(struct guess_class *k);
+
+#define GUESS_TRIED   2  /* guesses of a try */
+#define GUESS_REFRESH 64 /* passes with guesses before one without, which tells what that takes now */
+#define GUESS_MEMORY  0.9 /* weight of what was seen before, at each pass */
+
+/* ---- one text ---- */
+
 void guess_init(struct guess *g, const struct guess_config *c, struct session *s);
 
 /* A new text begins, after tokens that the session holds; what was learned stays. */

@@ -294,6 +294,13 @@ int32_t session_sample_but(struct session *s, const int32_t *never, int n_never,
     return logits ? draw(s, logits, s->n_pos, never, n_never) : e->code;
 }
 
+int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int32_t *never, int n_never)
+{
+    assert(n_pos <= s->n_pos);
+    s->logits = logits;
+    return draw(s, logits, n_pos, never, n_never);
+}
+
 int32_t session_sample(struct session *s, struct err *e)
 {
     return session_sample_but(s, NULL, 0, e);

@@ -108,6 +108,10 @@ int32_t session_sample(struct session *s, struct err *e);
 /* The same with tokens[n_never] that are not drawn. */
 int32_t session_sample_but(struct session *s, const int32_t *never, int n_never, struct err *e);
 
+/* The same where the session has taken in more than the first n_pos tokens, those being guesses: what follows the n_pos, by their
+ * logits f32[n_vocab] (session_head), which count as the session's until its next step. */
+int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int32_t *never, int n_never);
+
 /* Takes ids[0] in and, in the same pass, guesses of what follows it, ids[1..n), and draws as if it had been fed a token at a time:
  * drawn[0] follows ids[0], and where it is ids[1], drawn[1] follows that, and so on. never: tokens[n_never] that are not drawn.
  * How many were drawn, 1 to n, or ERR_*. Afterwards the session holds ids[0] and the guesses that came true, not the last token

@@ -96,7 +96,6 @@ check "a draft that leaves no memory: infeasible" says 4 "the draft model takes"
 check "--draft without --guess draft" says 2 "belongs to --guess draft" gen --draft "$packed"
 check "--guess draft without --draft" says 2 "belongs to --draft" gen --guess draft
 check "--guess-most without --guess" says 2 "belongs to --guess" gen --guess-most 4
-check "--guess with --best-of" says 2 "does not go with" gen --guess lookup --best-of 2
 
 other() # another vocabulary
 {

@@ -1,6 +1,6 @@
 /* Texts that are made together: each has the logits and tokens that it has alone, bit for bit, whatever joins and leaves, whatever
- * prompts have in common, and however large the KV cache is; in exact and predicted mode, over forms, read backends and sizes of
- * chunks. One that is cancelled, or whose read fails, leaves the others as they are. */
+ * prompts have in common, whatever is guessed, and however large the KV cache is; in exact and predicted mode, over forms, read backends
+ * and sizes of chunks. One that is cancelled, or whose read fails, leaves the others as they are. */
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
 #include "runtime/session/batch.h"
@@ -8,6 +8,7 @@
 #include "tests/test.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <unistd.h>
 
 enum { TEXTS = 9, TWINS = 2, PROMPT_MAX = 44, MADE_MAX = 18 };
@@ -24,6 +25,7 @@ static int32_t prompts[TEXTS][PROMPT_MAX];
 static struct batch_text texts[TEXTS], twins[TWINS];
 static struct story alone[TEXTS + TWINS], together[TEXTS + TWINS];
 static int shared; /* texts whose prompts others had read in part */
+static struct guess_stats guessed;
 static const int32_t eog[] = { 7, 19 };
 
 static struct pack *open_pack(enum layout_form form, int experts)
@@ -126,12 +128,40 @@ static struct batch_config batch_of(struct engine *g)
     return (struct batch_config){ .engine = g, .eog = eog, .n_eog = 2, .token = on_token, .end = on_end };
 }
 
+/* Guesses what each text is alone, but for every third token, and for some nothing. */
+static int oracle(void *ctx, struct guess_ask *asks, int n, struct err *e)
+{
+    (void)ctx, (void)e;
+    for (int i = 0; i < n; i++) {
+        struct guess_ask *a = &asks[i];
+        const struct batch_text *t = (const void *)((const char *)a->s - offsetof(struct batch_text, session));
+        const struct story *own = &alone[(const struct story *)t->owner - together];
+        int at = session_n_pos(a->s) - t->n_prompt + 1; /* the session holds all but the last token */
+        CHECK(at >= 1 && at <= own->n && a->last == own->drawn[at - 1] && at + a->most < MADE_MAX);
+        for (; a->n < a->most && at + a->n < own->n && at % 5; a->n++)
+            a->out[a->n] = (own->drawn[at + a->n] + ((at + a->n) % 3 == 0)) % ES_VOCAB;
+        a->class = at % GUESS_CLASSES;
+    }
+    return 0;
+}
+
+static int oracle_fails(void *ctx, struct guess_ask *asks, int n, struct err *e)
+{
+    (void)ctx, (void)asks, (void)n;
+    return err_set(e, ERR_IO, "no guess");
+}
+
+static const struct guess_many_config all = { .most = 6, .source = oracle, .always = 1 },
+                                      costly = { .most = 3, .source = oracle, .costly = 1 },
+                                      lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1 };
+
 /* Texts join while others are on their way; some are cancelled. A second round is on the same engine. */
-static void together_as_alone(struct engine *g, const char *what)
+static void together_as_alone(struct engine *g, const char *what, const struct guess_many_config *guesses)
 {
     struct err e = { 0 };
     struct batch b;
-    const struct batch_config c = batch_of(g);
+    struct batch_config c = batch_of(g);
+    c.guesses = guesses;
     CHECK(batch_init(&b, &c, &e) == 0);
     for (int round = 0; round < 2; round++) {
         int next = 0, r = 1, right = 1, cancelled = round ? 5 : -1;
@@ -161,6 +191,10 @@ static void together_as_alone(struct engine *g, const char *what)
         }
         CHECK_MSG(r == 0 && right && batch_open(&b) == 0, "%s: %d %s", what, r, e.msg);
     }
+    CHECK(b.guessed.accepted <= b.guessed.tried && b.guessed.tried <= b.guessed.guessed && b.guessed.passes <= b.decoded);
+    CHECK(guesses || !b.guessed.guessed);
+    guessed.guessed += b.guessed.guessed;
+    guessed.accepted += b.guessed.accepted;
     batch_done(&b);
 }
 
@@ -168,7 +202,9 @@ static void test_together(enum layout_form form, int predicted, int experts, con
 {
     static const struct {
         int sequences, positions, chunk;
-    } shapes[] = { { 5, 0, 7 }, { 8, 6 * SCHEDULE_KV_PAGE, 16 }, { 3, 0, 1 }, { 1, 0, 4 } };
+        const struct guess_many_config *guesses[2];
+    } shapes[] = { { 5, 0, 7, { NULL, &all } }, { 8, 6 * SCHEDULE_KV_PAGE, 16, { &lookup, &all } }, { 3, 0, 1, { NULL, &all } },
+                   { 1, 0, 4, { &costly, NULL } } };
     struct pack *p = open_pack(form, experts);
     struct err e = { 0 };
     char what[96];
@@ -194,7 +230,9 @@ static void test_together(enum layout_form form, int predicted, int experts, con
         r = engine_open(&c, &g, &e);
         CHECK_MSG(r == 0, "%s: %s", what, e.msg);
         if (r == 0)
-            together_as_alone(g, what);
+            together_as_alone(g, what, shapes[i].guesses[0]);
+        if (r == 0)
+            together_as_alone(g, what, shapes[i].guesses[1]);
         engine_close(g);
     }
 out:
@@ -259,6 +297,16 @@ static void test_errors(void)
         continue;
     CHECK(together[0].end == BATCH_FAILED && same(&alone[1], &together[1]));
     batch_done(&b);
+    /* A source of guesses that fails is an error of the step. */
+    struct batch_config fails = q;
+    fails.guesses = &(struct guess_many_config){ .most = 2, .source = oracle_fails, .always = 1 };
+    memset(together, 0, sizeof together);
+    CHECK(batch_init(&b, &fails, &e) == 0 && batch_add(&b, &texts[1], &e) == 0 && batch_add(&b, &texts[5], &e) == 0);
+    int r = 1;
+    while (r > 0)
+        r = batch_step(&b, &e);
+    CHECK(r == ERR_IO && !strcmp(e.msg, "no guess") && together[1].end == BATCH_FAILED && together[5].end == BATCH_FAILED);
+    batch_done(&b);
     engine_close(g);
     pack_close(p);
     unlink(path);
@@ -310,6 +358,8 @@ int main(void)
     test_together(LAYOUT_SPLIT, 0, 4, &io_delay_backend);
     test_together(LAYOUT_BUNDLE, 1, 4, &io_pread_backend);
     CHECK(shared > 20);
+    CHECK_MSG(guessed.accepted > guessed.guessed / 8 && guessed.accepted < guessed.guessed, "%llu of %llu guesses came true",
+              (unsigned long long)guessed.accepted, (unsigned long long)guessed.guessed);
     test_errors();
     test_reads();
     return test_done();

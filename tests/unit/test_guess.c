@@ -2,10 +2,11 @@
  * pay; prompt lookup; a context that fills; what is not drawn. */
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
-#include "runtime/session/guess.h"
+#include "runtime/session/guess_together.h"
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 
+#include <math.h>
 #include <unistd.h>
 
 enum { PROMPT = 9, MOST = ES_CTX - PROMPT + 1 }; /* tokens: the last one follows a full context */
@@ -209,6 +210,80 @@ static void test_planned(void)
     CHECK(g.more == without.more && g.more > 0 && guess_paying(&g, 0) == guess_paying(&without, 0));
 }
 
+/* How long passes over so many tokens take: as the plan's times go, and as those that were measured. */
+static void test_times(void)
+{
+    static const struct plan_batch batches[] = { { .batch = 1, .predicted.tokens_per_s = 10 },       /* 100 ms a step */
+                                                 { .batch = 2, .predicted.tokens_per_s = 2 / .12 },  /* 120 */
+                                                 { .batch = 4, .predicted.tokens_per_s = 4 / .20 } };
+    struct guess_times t = { .batches = batches, .n_batches = 3 };
+    CHECK(guess_times_ns(&t, 2) == 0); /* nothing is known before something was measured */
+    guess_times_took(&t, 2, 240e6);    /* twice as long */
+    CHECK(fabs(guess_times_ns(&t, 2) - 240e6) < 1 && fabs(guess_times_ns(&t, 1) - 200e6) < 1 && fabs(guess_times_ns(&t, 3) - 320e6) < 1);
+    CHECK(fabs(guess_times_ns(&t, 6) - 560e6) < 1); /* 280 by the last slope */
+    guess_times_took(&t, 4, 200e6); /* as planned */
+    CHECK(fabs(guess_times_ns(&t, 3) - 240e6) < 1 && fabs(guess_times_ns(&t, SESSION_MOST) - (200e6 + 40e6 * (SESSION_MOST - 4))) < 1);
+    guess_times_took(&t, 4, 300e6);
+    CHECK(fabs(guess_times_ns(&t, 4) - 250e6) < 1);
+    for (int i = 0; i < 100; i++) /* older ones are forgotten */
+        guess_times_took(&t, 4, 400e6);
+    CHECK(guess_times_ns(&t, 4) > 399e6);
+    struct guess_times none = { 0 };
+    guess_times_took(&none, 1, 100);
+    CHECK(fabs(guess_times_ns(&none, 1) - 100) < 1e-9 && fabs(guess_times_ns(&none, 5) - 200) < 1e-9);
+}
+
+/* What of all ways to give guesses out makes most tokens in a time, by trying all of them. */
+static double best_rate(const struct guess_times *t, const struct guess_want *w, int room, double each)
+{
+    double best = 0;
+    int k[3];
+    for (k[0] = 0; k[0] <= w[0].most; k[0]++)
+        for (k[1] = 0; k[1] <= w[1].most; k[1]++)
+            for (k[2] = 0; k[2] <= w[2].most; k[2]++) {
+                int n = k[0] + k[1] + k[2];
+                double tokens = 0, ns = guess_times_ns(t, 3 + n), least = guess_times_ns(t, 3);
+                for (int i = 0; i < 3; i++)
+                    for (int j = 0; j <= k[i]; j++)
+                        tokens += pow(w[i].share, j);
+                double rate = tokens / ((ns > least ? ns : least) + n * each);
+                best = n <= room && rate > best ? rate : best;
+            }
+    return best;
+}
+
+static void test_share_out(void)
+{
+    for (int i = 0; i < 300; i++) {
+        struct guess_times t = { 0 };
+        struct guess_want w[3];
+        double each = i % 3 ? 0 : rnd(1000) / 20.0, tokens = 0;
+        for (int k = 1; k < 30; k += 1 + (int)rnd(4))
+            guess_times_took(&t, k, 100 + k * (double)rnd(60));
+        for (int k = 0; k < 3; k++)
+            w[k] = (struct guess_want){ rnd(1001) / 1000.0, (int)rnd(6), -1 };
+        int room = (int)rnd(20), n = 0;
+        guess_share_out(&t, w, 3, room, each);
+        for (int k = 0; k < 3; k++) {
+            CHECK(w[k].k >= 0 && w[k].k <= w[k].most);
+            n += w[k].k;
+            for (int j = 0; j <= w[k].k; j++)
+                tokens += pow(w[k].share, j);
+        }
+        double ns = guess_times_ns(&t, 3 + n), least = guess_times_ns(&t, 3), rate = tokens / ((ns > least ? ns : least) + n * each);
+        double best = best_rate(&t, w, room, each), pays = 3 / least * 1.05;
+        CHECK_MSG(n <= room && rate >= (best > pays * (1 + 1e-9) ? best * (1 - 1e-9) : 0) && (best > pays * (1 - 1e-9) || n == 0),
+                  "%d: %d guesses, %g", i, n, rate);
+    }
+    /* Guesses of one text are no loss to others that guess in vain. */
+    struct guess_times t = { 0 };
+    guess_times_took(&t, 3, 100);
+    guess_times_took(&t, 9, 130);
+    struct guess_want w[3] = { { 1, 6, 0 }, { 0.01, 6, 0 }, { 0, 6, 0 } };
+    guess_share_out(&t, w, 3, 100, 0);
+    CHECK(w[0].k == 6 && w[1].k == 0 && w[2].k == 0);
+}
+
 int main(void)
 {
     static const struct es_predict predicts = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
@@ -222,5 +297,7 @@ int main(void)
     test_lookup();
     test_paying();
     test_planned();
+    test_times();
+    test_share_out();
     return test_done();
 }

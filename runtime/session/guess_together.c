@@ -1,0 +1,108 @@
+#include "runtime/session/guess_together.h"
+
+#include <assert.h>
+
+#define AVERAGED   10   /* passes: older ones weigh less */
+#define PAYS       1.05 /* times the rate of no guesses that some have to promise, for times are not that certain */
+#define MORE_FIRST 0.25 /* of a pass over one token, for each further one, where no plan says */
+
+int guess_lookup_many(void *ctx, struct guess_ask *asks, int n, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n && r >= 0; i++) {
+        struct guess_ask *a = &asks[i];
+        if (a->most > 0 && (r = guess_lookup(ctx, a->s, a->last, a->out, a->most, &a->class, e)) >= 0)
+            a->n = r;
+    }
+    return r < 0 ? r : 0;
+}
+
+/* ---- times ---- */
+
+static double step_ns(const struct plan_batch *b)
+{
+    return b->batch * 1e9 / b->predicted.tokens_per_s;
+}
+
+/* A pass of so many tokens without what was measured: only its course counts. */
+static double course(const struct guess_times *t, int tokens)
+{
+    int i = 1;
+    if (t->n_batches < 2)
+        return 1 + MORE_FIRST * (tokens - 1);
+    while (i + 1 < t->n_batches && t->batches[i].batch < tokens)
+        i++;
+    const struct plan_batch *a = &t->batches[i - 1], *b = &t->batches[i];
+    double slope = (step_ns(b) - step_ns(a)) / (b->batch - a->batch);
+    double ns = step_ns(a) + (slope > 0 ? slope : 0) * (tokens - a->batch);
+    return ns > 0 ? ns : 1;
+}
+
+double guess_times_ns(const struct guess_times *t, int tokens)
+{
+    int below = tokens, above = tokens;
+    if (!t->measured)
+        return 0;
+    while (below > 0 && t->ns[below] <= 0)
+        below--;
+    while (above <= SESSION_MOST && t->ns[above] <= 0)
+        above++;
+    int low = below > 0 ? below : above, high = above <= SESSION_MOST ? above : low;
+    double x = t->ns[low] / course(t, low), y = t->ns[high] / course(t, high);
+    return course(t, tokens) * (high > low ? x + (y - x) * (tokens - low) / (high - low) : x);
+}
+
+void guess_times_took(struct guess_times *t, int tokens, double ns)
+{
+    double *was = &t->ns[tokens];
+    assert(tokens >= 1 && tokens <= SESSION_MOST);
+    t->measured += *was <= 0;
+    t->n[tokens] += t->n[tokens] < AVERAGED;
+    *was += (ns - *was) / t->n[tokens];
+}
+
+/* ---- how many ---- */
+
+/* The text whose next guess most likely counts, or -1; *gain: how likely. */
+static int next(const struct guess_want *w, int n, double *gain)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        double a = w[i].share;
+        for (int k = 0; k < w[i].k && w[i].k < w[i].most; k++)
+            a *= w[i].share;
+        if (w[i].k < w[i].most && (best < 0 || a > *gain)) {
+            best = i;
+            *gain = a;
+        }
+    }
+    return best;
+}
+
+/* Gives so many guesses out, or as many as there can be; *best: with how many of them most tokens are made in a time. */
+static void give(const struct guess_times *t, struct guess_want *w, int n, int most, double each_ns, int *best)
+{
+    double tokens = n, rate = n / guess_times_ns(t, n) * PAYS, gain = 0;
+    int given = 0;
+    for (int i = 0; i < n; i++)
+        w[i].k = 0;
+    *best = 0;
+    for (int i; given < most && (i = next(w, n, &gain)) >= 0;) {
+        w[i].k++;
+        given++;
+        tokens += gain;
+        double ns = guess_times_ns(t, n + given), least = guess_times_ns(t, n);
+        double now = tokens / ((ns > least ? ns : least) + given * each_ns);
+        if (now > rate) {
+            rate = now;
+            *best = given;
+        }
+    }
+}
+
+void guess_share_out(const struct guess_times *t, struct guess_want *wants, int n, int room, double each_ns)
+{
+    int best, all = SESSION_MOST - n;
+    give(t, wants, n, room < all ? room : all, each_ns, &best);
+    give(t, wants, n, best, each_ns, &best);
+}

@@ -243,6 +243,7 @@ check "tokens come as they are made, and a request is cancelled" cancels
 served_signal()
 {
     mkfifo "$tmp/fifo2"
+    rm -f "$tmp/c" # or the line of an earlier one is found before it begins
     "$run" serve --stdio "${files[@]}" -q < "$tmp/fifo2" > "$tmp/c" 2> "$tmp/err" &
     local pid=$! i=0 r=0
     exec 7> "$tmp/fifo2"

@@ -1,16 +1,19 @@
 # Everything here but the per-ISA kernels, which carry their own flags.
 common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avx512.c neon.c dotprod.c i8mm.c avx2_k.c avx512_k.c neon_k.c dotprod_k.c amx.c)))
 common_src        := $(filter-out $(common_isa) offline/%,$(patsubst common/%,%,$(wildcard common/*/*.c)))
-common_src_x86_64 := $(filter %_avx2.c %_avx512.c %_avx2_k.c %_avx512_k.c %_amx.c,$(common_isa))
-common_src_aarch64 := $(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c %_dotprod_k.c,$(common_isa))
+# Fuzzers reach no kernels: for them the scalar ones are enough, and clang is spared minutes.
+common_scalar     := $(findstring fuzzer,$(SANITIZE))
+common_src_x86_64 := $(if $(common_scalar),,$(filter %_avx2.c %_avx512.c %_avx2_k.c %_avx512_k.c %_amx.c,$(common_isa)))
+common_src_aarch64 := $(if $(common_scalar),,$(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c %_dotprod_k.c,$(common_isa)))
+$(B)/common/kernels/kernels.o: CPPFLAGS_file += $(if $(common_scalar),-DKERNELS_SCALAR_ALONE)
 # clang warns where it does not unroll as asked (at -O0, under sanitizers): no error. gcc ignores the flag.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += -Wno-pass-failed
 # Following variables through what these inline takes the compiler as long as everything else together: with -g they have line numbers.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(filter -g -g2 -g3 -ggdb%,$(CFLAGS)),-g1)
 # Instrumented at -O2 one of them takes gcc minutes, at -O1 a third of that.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(SANITIZE),-O1)
-# Fuzzers do not reach them, and clang takes minutes to instrument one.
-$(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(findstring fuzzer,$(SANITIZE)),-fno-sanitize=all)
+# Pointers that lead astray are reported where memory is read or written; to look at each before costs a third of the time.
+$(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)object-size$(comma)pointer-overflow)
 $(B)/common/kernels/kernels_avx2.o $(B)/common/kernels/kernels_avx2_k.o:   CFLAGS_file += -mavx2 -mfma -mf16c
 $(B)/common/kernels/kernels_avx512.o $(B)/common/kernels/kernels_avx512_k.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 $(B)/common/kernels/kernels_amx.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8

@@ -25,7 +25,8 @@ TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/pipeline.sh cli/slurm.sh e2
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE) $(TEST_SAME)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
-# Where threads meet.
+# Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
+THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
 TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
@@ -33,10 +34,13 @@ LEAN_OBJS    := $(filter %/err.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(
 LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
 BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 
-$(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
+$(filter-out $(LEAN_TESTS) $(TEST_THREADS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $(filter %.o,$^) $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 $(B)/tests/tools/activation-fit: $(B)/datasets/synth/curve.o
+$(TEST_THREADS): $(B)/%: $(B)/%.o $(THREAD_LIBS) $(B)/link.flags
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(link) $< $(THREAD_LIBS) $(LDLIBS_linalg) $(LDLIBS_packer)
 $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $(filter-out %.flags,$^) -lm -pthread

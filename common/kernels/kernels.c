@@ -58,7 +58,9 @@ void kernels_init(unsigned cpu_mask)
     table.rows_at[KERNELS_ACT_F32][QUANT_##TYPE] = rows_at_##name;
     KERNELS_READ_TYPES(SET_READ)
 #undef SET_READ
-#if defined(__x86_64__)
+#if defined(KERNELS_SCALAR_ALONE)
+    (void)cpu_mask;
+#elif defined(__x86_64__)
     if (cpu_mask & 1u << CPU_AVX2)
         kernels_fill_avx2(&table);
     if (cpu_mask & 1u << CPU_AVX512)

@@ -180,7 +180,7 @@ static void lay_out(const struct build *b, const struct trace_predictor *t, cons
     const struct model_hparams *h = &b->source->model->h;
     const uint32_t *order =
         b->orders + ((size_t)t->layer * (size_t)model_ffn_blocks(h) + (size_t)t->block) * (size_t)h->n_ff;
-    size_t row2 = predict_row2_bytes(t->type2, t->rank);
+    size_t row2 = predict_row2_bytes(t->type2, t->rank), numbers = (size_t)predict_numbers(x->has_bias, x->two_sided);
     memset(out, 0, x->bytes);
     put_point(out, &t->at);
     bytes_putf32(out + 16, (float)t->true_density);
@@ -189,8 +189,8 @@ static void lay_out(const struct build *b, const struct trace_predictor *t, cons
     memcpy(out + x->fc1_offset, fc1, (size_t)t->rank * predict_row1_bytes(t->type1, h->d_model));
     for (size_t i = 0; i < (size_t)h->n_ff; i++) {
         memcpy(out + x->fc2_offset + i * row2, fc2 + order[i] * row2, row2);
-        if (x->has_bias)
-            bytes_putf32(out + x->bias_offset + i * 4, bias[order[i]]);
+        for (size_t k = 0; k < numbers; k++)
+            bytes_putf32(out + x->bias_offset + (i * numbers + k) * 4, bias[order[i] * numbers + k]);
     }
 }
 
@@ -203,6 +203,7 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
                                 .rank = t->rank,
                                 .relu = t->relu,
                                 .has_bias = t->has_bias,
+                                .two_sided = t->two_sided,
                                 .n_points = t->n_points,
                                 .type1 = t->type1,
                                 .type2 = t->type2 };
@@ -219,9 +220,10 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
                                        .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)h->n_ff,
                                                  (t->relu ? PACK_PREDICTOR_RELU : 0) |
                                                      (t->has_bias ? PACK_PREDICTOR_BIAS : 0) |
+                                                     (t->two_sided ? PACK_PREDICTOR_TWO_SIDED : 0) |
                                                      (uint64_t)t->n_points << PACK_PREDICTOR_POINTS_SHIFT } };
     uint8_t *section = malloc(x.bytes), *fc1 = malloc(t->bytes), *fc2 = malloc(t->bytes);
-    float *bias = malloc((size_t)h->n_ff * sizeof *bias);
+    float *bias = malloc((size_t)h->n_ff * (size_t)predict_numbers(1, t->two_sided) * sizeof *bias);
     if (!section || !fc1 || !fc2 || !bias)
         r = err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x.bytes);
     else if ((r = trace_predictors_read(k->b->predictors, t, fc1, fc2, bias, e)) == 0) {

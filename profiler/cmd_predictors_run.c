@@ -294,11 +294,15 @@ int cmd_predictors_run(const struct cmd_predictors *o, struct err *e)
     struct gguf *g = NULL;
     struct model *m = NULL;
     struct pool *pool = NULL;
+    float *thresholds = NULL;
     uint64_t resumed = 0;
     int64_t start = progress_now_ns();
     if ((r = trace_open(o->traces, &t, e)) < 0 || (r = gguf_open(o->model, &g, e)) < 0)
         goto out;
-    const struct model_given given = model_as(&trace_info(t)->h);
+    struct model_given given = model_as(&trace_info(t)->h);
+    if ((r = trace_thresholds(t, &thresholds, e)) < 0)
+        goto out;
+    given.thresholds = thresholds;
     if ((r = model_open(g, &given, &m, e)) < 0 ||
         (r = pool_new_any(o->threads, &pool, e)) < 0)
         goto out;
@@ -324,6 +328,7 @@ out:
     pool_free(pool);
     model_close(m);
     gguf_close(g);
+    free(thresholds);
     trace_close(t);
     return r;
 }

@@ -259,7 +259,7 @@ static int take_predictors(struct setup *s, struct err *e)
                 return no_predictor(s, l, b, e);
             budget_add_predictor(&c->choice.predictors, &s->pack->shapes.kind[0], x->rank, x->bytes,
                                  predict_row1_bytes(x->type1, s->pack->h.d_model),
-                                 predict_row2_bytes(x->type2, x->rank));
+                                 predict_row2_bytes(x->type2, x->rank), x->two_sided);
             s->predictor_bytes[l] += budget_dense_tensor(x->bytes);
             c->choice.predictor_bytes += s->streamed[l] ? 0 : budget_dense_tensor(x->bytes);
         }

@@ -10,6 +10,10 @@ and the loss of quality by predictors, from the same kind of runs:
     predictor_curve.py --collect-quality RUN.json... > quality.json
     predictor_curve.py --draw-quality quality.json > quality.svg
     predictor_curve.py --table-quality quality.json
+
+and of runs of several ranks, on their own held-out tokens:
+
+    predictor_curve.py --ranks RUN.json...
 """
 import json
 import math
@@ -77,6 +81,26 @@ def quality_table(runs):
             print(f"| {r['input']} | {r['method']} | {100 * r['bytes_share']:.1f} % | {x['target_recall']:g} | {100 * x['recall']:.2f} % | "
                   f"{100 * x['density']:.1f} % | {x['density'] / x['true_density']:.2f} x | {x['kl_mean_nats']:.2g} | "
                   f"{x['kl_max_nats']:.2g} | {100 * x['top1_agreement']:.2f} % | {100 * (x['perplexity_ratio'] - 1):+.2f} % |")
+
+
+def ranks(paths):
+    """Densities in multiples of the oracle's, all layers together, at the points of the curves that reach the recall."""
+    recalls = (0.9, 0.95, 0.98, 0.99)
+    print("| input | type | rank | bytes, of FFN | oracle | " + " | ".join("recall %g" % r for r in recalls) + " | layers at 0.99 | hot set |")
+    print("|--|--|--|--|--|" + "--|" * len(recalls) + "--|--|")
+    for kind in ("ffn", "block"):
+        for run in map(json.load, map(open, paths)):
+            made = [x for x in run["predictors"] if x["input"] == kind]
+
+            def density(x, recall):
+                reach = [p["density"] for p in x["curve"] if p["recall"] >= recall]
+                return min(reach) if reach else 1.0
+            true, n = sum(x["true_density"] for x in made), len(made)
+            times = [sum(density(x, r) for x in made) / true for r in recalls]
+            each = sorted(density(x, 0.99) / x["true_density"] for x in made if x["true_density"])
+            print(f"| {kind} | {made[0]['fc2_type']} | {made[0]['rank']} | {100 * sum(x['bytes'] for x in made) / run['ffn_bytes']:.1f} % | "
+                  f"{100 * true / n:.1f} % | " + " | ".join(f"{t:.2f} x" for t in times) + f" | {each[0]:.2f} to {each[-1]:.2f} x | "
+                  f"{sum(x['hot_only_density'] for x in made) / true:.2f} x |")
 
 
 class Panel:
@@ -195,6 +219,8 @@ def main(args):
     elif len(args) > 1 and args[0] == "--collect-quality":
         json.dump(collect_quality(args[1:]), sys.stdout, indent=1)
         print()
+    elif len(args) > 1 and args[0] == "--ranks":
+        ranks(args[1:])
     elif len(args) == 2 and args[0] in ("--table", "--table-quality", "--draw-quality"):
         {"--table": table, "--table-quality": quality_table, "--draw-quality": quality_svg}[args[0]](json.load(open(args[1])))
     elif len(args) == 1 and not args[0].startswith("-"):

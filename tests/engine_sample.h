@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <float.h>
 #include <string.h>
 
 enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = 4, ES_KV = 2, ES_DIM = 16, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24,
@@ -317,11 +318,20 @@ static inline float es_predictor_bias(int layer, int block, int input, int neuro
     return es_weight(layer, block, ES_BIAS + input, neuron, 0) - 0.2f;
 }
 
+/* Bias, width and reach of a two-sided score; every fourth neuron has one side. */
+static inline void es_predictor_sides(int layer, int block, int input, int neuron, float out[PREDICT_TWO_SIDED])
+{
+    out[0] = es_predictor_bias(layer, block, input, neuron);
+    out[1] = neuron % 4 ? 0.1f + fabsf(es_weight(layer, block, ES_BIAS + input, neuron, 1)) : FLT_MAX;
+    out[2] = neuron % 4 > 1 ? out[1] + 0.5f * fabsf(es_weight(layer, block, ES_BIAS + input, neuron, 2)) : FLT_MAX;
+}
+
 static inline int es_predictor(struct writer *w, const struct engine_sample *s, int layer, int block, int input,
                                const uint32_t *order, struct err *e)
 {
     struct pack_predictor x = { .input = (enum predict_input)input, .layer = layer, .block = block, .rank = s->rank,
-                                .relu = input == PREDICT_RESIDUAL, .has_bias = 1, .n_points = 3,
+                                .relu = input == PREDICT_RESIDUAL, .has_bias = 1,
+                                .two_sided = s->thresholds != 0, .n_points = 3,
                                 .type1 = s->picks ? PREDICT_PICK : s->predictor_type, .type2 = s->predictor_type };
     int r = pack_predictor_derive(&x, ES_D, s->n_ff, e);
     if (r < 0)
@@ -329,7 +339,8 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
     const struct write_entry t = { .kind = PACK_PREDICTOR, .role = (uint32_t)input, .type = x.type1,
                                    .layer = (uint32_t)layer, .block = (uint32_t)block, .segment = x.type2, .n_dims = 3,
                                    .dims = { ES_D, (uint64_t)s->rank, (uint64_t)s->n_ff,
-                                             (x.relu ? PACK_PREDICTOR_RELU : 0) | PACK_PREDICTOR_BIAS | 3u << 8 } };
+                                             (x.relu ? PACK_PREDICTOR_RELU : 0) | PACK_PREDICTOR_BIAS |
+                                                 (x.two_sided ? PACK_PREDICTOR_TWO_SIDED : 0) | 3u << 8 } };
     const float points[3][4] = { { 0.8f, 0.1f, 0.1f, 0.5f }, { 0.95f, 0, 0.2f, 0.5f }, { 0.99f, -0.1f, 0.3f, 0.5f } };
     const struct quant_traits *q = quant_traits(s->predictor_type);
     uint8_t *m = calloc(1, x.bytes);
@@ -348,10 +359,12 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
         q->quant(m + x.fc1_offset + (size_t)i * quant_row_bytes(x.type1, ES_D), v, ES_D);
     }
     for (int i = 0; i < s->n_ff; i++) {
-        float bias = es_predictor_bias(layer, block, input, (int)order[i]);
+        float sides[PREDICT_TWO_SIDED];
+        size_t numbers = (size_t)predict_numbers(1, x.two_sided);
+        es_predictor_sides(layer, block, input, (int)order[i], sides);
         es_predictor_row(s, layer, block, ES_FC2 + input, (int)order[i], s->rank, v);
         q->quant(m + x.fc2_offset + (size_t)i * quant_row_bytes(x.type2, (uint64_t)s->rank), v, (size_t)s->rank);
-        memcpy(m + x.bias_offset + (size_t)i * 4, &bias, 4);
+        memcpy(m + x.bias_offset + (size_t)i * numbers * 4, sides, numbers * 4);
     }
     r = write_section(w, &t, m, x.bytes, e);
     free(m);
@@ -500,10 +513,15 @@ static inline void es_naive_predict(const struct engine_sample *s, struct es_pre
     }
     for (int pos = input >= 0 ? p->always[layer] : s->n_ff; pos < s->n_ff; pos++) {
         int i = (int)es_order(layer, block, s->n_ff, pos);
-        double score = (double)es_predictor_bias(layer, block, input, i) - p->threshold;
+        float sides[PREDICT_TWO_SIDED];
+        es_predictor_sides(layer, block, input, i, sides);
+        double score = (double)sides[0];
         es_predictor_row(s, layer, block, ES_FC2 + input, i, s->rank, w);
         for (int r = 0; r < s->rank; r++)
             score += (double)w[r] * h[r];
+        if (s->thresholds)
+            score = fmax(score, fmin(-score - (double)sides[1], score + (double)sides[2]));
+        score -= p->threshold;
         counts[i] = score > 0;
         p->closest = fmin(p->closest, fabs(score));
         p->predicted += counts[i];

@@ -48,7 +48,7 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
         for (int b = 0; b < model_ffn_blocks(&p->h) && predictor[l] >= 0; b++) {
             const struct pack_predictor *q = pack_predictor_find(p, (enum predict_input)predictor[l], l, b);
             budget_add_predictor(&c->choice.predictors, &p->shapes.kind[0], q->rank, q->bytes, predict_row1_bytes(q->type1, ES_D),
-                                 quant_row_bytes(q->type2, (uint64_t)q->rank));
+                                 quant_row_bytes(q->type2, (uint64_t)q->rank), q->two_sided);
             c->choice.predictor_bytes += streamed[l] ? 0 : budget_dense_tensor(q->bytes);
         }
     }

@@ -49,7 +49,7 @@ int predict_check_selected(uint32_t type1, const void *fc1, int n, int d_model)
     return 1;
 }
 
-uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int bias)
+uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int numbers)
 {
     if (d_model < 1 || d_model > MODEL_MAX_DIM || n_ff < 1 || n_ff > MODEL_MAX_DIM || rank < 1 ||
         rank > PREDICT_MAX_RANK)
@@ -58,7 +58,7 @@ uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t
     if (!row1 || !row2 || !ck_mul_u64(row1, (uint64_t)rank, &a) || !ck_mul_u64(row2, (uint64_t)n_ff, &b) ||
         !ck_add_u64(a, b, &sum))
         return 0;
-    return sum + (bias ? (uint64_t)n_ff * 4 : 0);
+    return sum + (uint64_t)n_ff * 4 * (uint64_t)numbers;
 }
 
 static int check_type(uint32_t type, const char *which, struct err *e)
@@ -75,7 +75,7 @@ int predict_init(struct predict *p, struct err *e)
     int r;
     if ((p->type1 != PREDICT_PICK && (r = check_type(p->type1, "fc1", e)) < 0) || (r = check_type(p->type2, "fc2", e)) < 0)
         return r;
-    if (!predict_bytes(p->d_model, p->rank, p->n_ff, p->type1, p->type2, 1))
+    if (!predict_bytes(p->d_model, p->rank, p->n_ff, p->type1, p->type2, predict_numbers(1, p->two_sided)))
         return err_set(e, ERR_UNSUPPORTED,
                        "a predictor of rank %d for %d inputs and %d neurons does not fit its types' blocks",
                        p->rank, p->d_model, p->n_ff);
@@ -129,12 +129,24 @@ void predict_prepare(const struct predict *p, float *h, size_t h_stride, int n_t
     }
 }
 
+/* s becomes the score, s + bias on the way; b: bias, width, reach of each neuron. */
+static void fold(float *s, const float *b, int n)
+{
+    for (int i = 0; i < n; i++, b += PREDICT_TWO_SIDED) {
+        float above = s[i] + b[0], below = -(above + b[1]), end = above + b[2];
+        below = below < end ? below : end;
+        s[i] = above > below ? above : below;
+    }
+}
+
 void predict_scores(const struct predict *p, int first, int n, const void *hidden, size_t hidden_stride, int n_tokens,
                     float *score, size_t stride)
 {
     kernels->rows[p->form2][p->type2](score, stride, (const uint8_t *)p->fc2 + (size_t)first * p->row2,
                                       p->row2, n, hidden, hidden_stride, n_tokens, p->rank);
-    for (int t = 0; p->bias && t < n_tokens; t++)
+    for (int t = 0; p->two_sided && t < n_tokens; t++)
+        fold(score + (size_t)t * stride, p->bias + (size_t)first * PREDICT_TWO_SIDED, n);
+    for (int t = 0; p->bias && !p->two_sided && t < n_tokens; t++)
         kernels->axpy_f32(score + (size_t)t * stride, 1, p->bias + first, n);
 }
 
@@ -159,7 +171,7 @@ static uint64_t whole_blocks(uint64_t bytes, uint64_t block)
     return (bytes + block - 1) / block * block + block;
 }
 
-void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int n_ff, uint32_t always, uint32_t cluster_neurons,
+void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int two_sided, int n_ff, uint32_t always, uint32_t cluster_neurons,
                        uint32_t block_bytes, struct predict_pieces *out)
 {
     uint64_t align = block_bytes > 4096 ? block_bytes : 4096;
@@ -174,7 +186,7 @@ void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int n_ff, uint32_
     p.n_scores = pieces(n_ranges, p.ranges);
     uint64_t neurons = (uint64_t)p.ranges * range, hidden = whole_blocks(p.rows * row1, align), scores;
     neurons = neurons < n ? neurons : n;
-    scores = whole_blocks(neurons * row2, align) + whole_blocks(neurons * sizeof(float), align);
+    scores = whole_blocks(neurons * row2, align) + whole_blocks(neurons * (uint64_t)predict_numbers(1, two_sided) * sizeof(float), align);
     p.buffer_bytes = hidden > scores ? hidden : scores;
     *out = p;
 }

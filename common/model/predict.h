@@ -5,7 +5,13 @@
  *
  *   score[i] = < fc2_i, g(fc1 x) > + bias[i]       predicted active: score[i] > threshold
  *
- * with g the identity or ReLU. The trainer measures recall with these very functions, the runtime decides
+ * with g the identity or ReLU. Where neurons have thresholds (nn_silence) a gate also fires far below 0, and the score is two-sided:
+ *
+ *   s = < fc2_i, g(fc1 x) > + bias[i]              how far the predicted gate is above the silent interval
+ *   score[i] = max(s, min(-(s + width[i]), s + reach[i]))
+ *
+ * width: of the silent interval; reach: from its upper edge down to where act(gate) falls below the threshold again. One threshold, at
+ * most 0 as a rule, then widens what is predicted on all sides alike. The trainer measures recall with these very functions, the runtime decides
  * with them: same weights and same SIMD tier, same bits, whatever the threads, ranges and tokens per call
  * (kernels.h). Products take int8 activations where the type has them. Thread-safe; cannot fail after
  * predict_init. A caller with several threads divides rows of the hidden layer, then ranges of neurons. */
@@ -33,13 +39,22 @@ int predict_input_by_name(const char *name);          /* -1: unknown */
 #define PREDICT_PICK       0x10000u
 #define PREDICT_PICK_BYTES 8
 
+/* Numbers of a neuron beside its row of fc2. */
+#define PREDICT_TWO_SIDED 3
+
+static inline int predict_numbers(int has_bias, int two_sided)
+{
+    return two_sided ? PREDICT_TWO_SIDED : has_bias;
+}
+
 struct predict {                 /* one block's predictor; weights are borrowed */
     enum predict_input input;
     int relu;                    /* ReLU between fc1 and fc2 */
     int d_model, rank, n_ff;
     uint32_t type1, type2;       /* of fc1 and fc2 */
     const void *fc1, *fc2;       /* [rank] rows of d_model, or picks that predict_check_selected has passed; [n_ff] rows of rank */
-    const float *bias;           /* [n_ff], or NULL: zero */
+    int two_sided;
+    const float *bias;           /* [n_ff], or NULL: zero; two-sided: [n_ff][PREDICT_TWO_SIDED] bias, width, reach */
     float threshold;
     /* by predict_init */
     size_t row1, row2;           /* bytes of a row */
@@ -56,9 +71,9 @@ const char *predict_type_name(uint32_t type);
 /* Whether each of n rows of fc1 picks one of d_model inputs and a finite factor; true for rows of any other type. */
 int predict_check_selected(uint32_t type1, const void *fc1, int n, int d_model);
 
-/* Bytes of fc1, fc2 and bias (bias: whether there is one), or 0 when a row is no whole number of blocks or a
+/* Bytes of fc1, fc2 and bias (numbers: predict_numbers), or 0 when a row is no whole number of blocks or a
  * number is out of range. */
-uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int bias);
+uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int numbers);
 
 /* After kernels_init: checks sizes and types, fills the derived fields. */
 int predict_init(struct predict *p, struct err *e);
@@ -92,7 +107,7 @@ struct predict_pieces {
 uint32_t predict_range(uint32_t cluster_neurons);
 
 /* row1, row2: bytes of rows; always computed: neurons that are not scored. */
-void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int n_ff, uint32_t always, uint32_t cluster_neurons,
+void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int two_sided, int n_ff, uint32_t always, uint32_t cluster_neurons,
                        uint32_t block_bytes, struct predict_pieces *out);
 
 /* Bit i % 8 of bits[i / 8] := score[i] > threshold, for i < n; the last byte's bits beyond n are 0. */

@@ -307,7 +307,7 @@ static uint64_t to_64(uint64_t n)
 
 int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e)
 {
-    if (!predict_bytes(d_model, x->rank, n_ff, x->type1, x->type2, x->has_bias)) /* bounds what follows */
+    if (!predict_bytes(d_model, x->rank, n_ff, x->type1, x->type2, predict_numbers(x->has_bias, x->two_sided))) /* bounds what follows */
         return err_set(e, ERR_UNSUPPORTED,
                        "a predictor of layer %d has rank %d and types %u and %u, which do not fit %d inputs",
                        x->layer, x->rank, x->type1, x->type2, d_model);
@@ -315,7 +315,7 @@ int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struc
     x->fc1_offset = to_64(x->curve_offset + (uint64_t)x->n_points * PACK_PREDICTOR_POINT_BYTES);
     x->fc2_offset = to_64(x->fc1_offset + predict_row1_bytes(x->type1, d_model) * (uint64_t)x->rank);
     x->bias_offset = to_64(x->fc2_offset + predict_row2_bytes(x->type2, x->rank) * (uint64_t)n_ff);
-    x->bytes = to_64(x->bias_offset + (x->has_bias ? (uint64_t)n_ff * 4 : 0));
+    x->bytes = to_64(x->bias_offset + (uint64_t)n_ff * 4 * (uint64_t)predict_numbers(x->has_bias, x->two_sided));
     return 0;
 }
 
@@ -333,7 +333,7 @@ static int by_predictor(const void *a, const void *b)
 
 static int add_predictor(struct pack *p, const struct section *s, uint32_t i, struct err *e)
 {
-    const uint64_t known = PACK_PREDICTOR_RELU | PACK_PREDICTOR_BIAS | 0xffull << PACK_PREDICTOR_POINTS_SHIFT;
+    const uint64_t known = PACK_PREDICTOR_RELU | PACK_PREDICTOR_BIAS | PACK_PREDICTOR_TWO_SIDED | 0xffull << PACK_PREDICTOR_POINTS_SHIFT;
     uint64_t points = s->dims[3] >> PACK_PREDICTOR_POINTS_SHIFT;
     if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers ||
         s->block >= (uint32_t)model_ffn_blocks(&p->h))
@@ -343,9 +343,14 @@ static int add_predictor(struct pack *p, const struct section *s, uint32_t i, st
         return bad_entry(p, i, e, "a predictor that does not have the model's shape");
     if (s->dims[3] & ~known || points > PACK_PREDICTOR_POINTS)
         return bad_entry(p, i, e, "a predictor with unknown flags or too many points");
+    if (!(s->dims[3] & PACK_PREDICTOR_TWO_SIDED) != !p->h.thresholds ||
+        (p->h.thresholds && !(s->dims[3] & PACK_PREDICTOR_BIAS)))
+        return bad_entry(p, i, e, p->h.thresholds ? "a one-sided predictor, where neurons have thresholds"
+                                                  : "a two-sided predictor, where neurons have no thresholds");
     struct pack_predictor x = { .input = (enum predict_input)s->role, .layer = (int)s->layer, .block = (int)s->block,
                                 .rank = (int)s->dims[1], .relu = (s->dims[3] & PACK_PREDICTOR_RELU) != 0,
-                                .has_bias = (s->dims[3] & PACK_PREDICTOR_BIAS) != 0, .n_points = (int)points,
+                                .has_bias = (s->dims[3] & PACK_PREDICTOR_BIAS) != 0,
+                                .two_sided = (s->dims[3] & PACK_PREDICTOR_TWO_SIDED) != 0, .n_points = (int)points,
                                 .type1 = s->type, .type2 = s->segment, .offset = s->offset, .checksum = s->checksum };
     int r = pack_predictor_derive(&x, p->h.d_model, p->h.n_ff, e);
     if (r < 0)
@@ -695,6 +700,7 @@ int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, co
                          .d_model = p->h.d_model,
                          .rank = x->rank,
                          .n_ff = p->h.n_ff,
+                         .two_sided = x->two_sided,
                          .type1 = x->type1,
                          .type2 = x->type2,
                          .threshold = f.at.threshold };
@@ -718,7 +724,7 @@ int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, voi
     if ((r = pack_predictor_head(p, x, m, &q, figures, e)) < 0)
         return r;
     float *bias = (float *)(void *)(m + x->bias_offset);
-    for (int i = 0; x->has_bias && i < p->h.n_ff; i++) {
+    for (int i = 0; i < p->h.n_ff * predict_numbers(x->has_bias, x->two_sided); i++) {
         float v = bytes_lef32((uint8_t *)&bias[i]);
         bias[i] = v;
         ok = ok && isfinite(v);

@@ -33,7 +33,7 @@ struct pack_segment {          /* the neurons of one (layer, block); parts by sh
 /* A predictor of one (layer, block). In memory it is `bytes` long as in the file. */
 struct pack_predictor {
     enum predict_input input;
-    int layer, block, rank, relu, has_bias, n_points;
+    int layer, block, rank, relu, has_bias, two_sided, n_points;
     uint32_t type1, type2;
     uint64_t bytes, offset, checksum;                            /* of the section */
     uint64_t curve_offset, fc1_offset, fc2_offset, bias_offset;  /* within it; multiples of 64 */
@@ -89,7 +89,7 @@ int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out,
 /* NULL when the pack has none for that input, layer and block. */
 const struct pack_predictor *pack_predictor_find(const struct pack *p, enum predict_input input, int layer, int block);
 
-/* Fill the derived offsets and bytes from rank, types, has_bias and n_points. ERR_UNSUPPORTED when they do not fit. */
+/* Fill the derived offsets and bytes from rank, types, has_bias, two_sided and n_points. ERR_UNSUPPORTED when they do not fit. */
 int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e);
 
 /* mem[x->bytes], aligned to 64, holds the section's bytes: verify them, and point *out into them (neurons in pack order,

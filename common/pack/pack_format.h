@@ -68,9 +68,10 @@ struct pack_disk_entry {
 _Static_assert(sizeof(struct pack_disk_entry) == PACK_ENTRY_BYTES, "pack entry");
 
 /* PACK_PREDICTOR: flags in dims[3], and what the section begins with. Behind it, each on a multiple of 64 bytes:
- * the curve's points, fc1, fc2 (rows in pack order), bias (pack order). */
+ * the curve's points, fc1, fc2 (rows in pack order), bias (pack order; two-sided: three numbers a neuron). */
 #define PACK_PREDICTOR_RELU  1u
 #define PACK_PREDICTOR_BIAS  2u
+#define PACK_PREDICTOR_TWO_SIDED 4u   /* with a bias; exactly where neurons have thresholds */
 #define PACK_PREDICTOR_POINTS_SHIFT 8  /* bits 8 to 15: points of the curve, at most 16 */
 #define PACK_PREDICTOR_POINTS 16
 #define PACK_PREDICTOR_HEAD_BYTES 64

@@ -85,10 +85,10 @@ uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes)
 }
 
 void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
-                          uint64_t row2)
+                          uint64_t row2, int two_sided)
 {
     struct predict_pieces x;
-    predict_pieces_of(row1, rank, row2, s->n_ff, 0, s->cluster_neurons, s->block_bytes, &x);
+    predict_pieces_of(row1, rank, row2, two_sided, s->n_ff, 0, s->cluster_neurons, s->block_bytes, &x);
     p->rank = rank > p->rank ? rank : p->rank;
     p->bytes += budget_dense_tensor(bytes);
     p->buffer_bytes = x.buffer_bytes > p->buffer_bytes ? x.buffer_bytes : p->buffer_bytes;

@@ -116,7 +116,7 @@ uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes);
 
 /* Take a predictor into account: rank, bytes of its section, of a row of fc1 and of fc2. */
 void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
-                          uint64_t row2);
+                          uint64_t row2, int two_sided);
 
 /* Bytes of the checksums of one predictor's rows of fc1 and ranges of neurons. */
 uint64_t budget_predictor_check_bytes(const struct budget_predictors *p);

@@ -45,7 +45,7 @@ void predicted_account(const struct inputs *in, const struct layout_shape *s, co
         for (int k = 0; input[l] >= 0 && k < in->n_blocks; k++) {
             const struct inputs_predictor *x = inputs_predictor_at(in, input[l], l, k);
             budget_add_predictor(out, s, x->rank, x->bytes, predict_row1_bytes(x->type1, in->h.d_model),
-                                 predict_row2_bytes(x->type2, x->rank));
+                                 predict_row2_bytes(x->type2, x->rank), in->h.thresholds != 0);
         }
 }
 

@@ -11,7 +11,8 @@
  * is the linear map of that rank with the least mean squared error of the gates (reduced-rank regression; for x = f it
  * is the truncated SVD of W C^1/2). For x != f, K C^-1 is fitted to few samples and therefore (K + r D) (C + r)^-1, with D the
  * best diagonal map and a ridge r that grows with d over the number of samples. Each row is then divided by the standard
- * deviation of its own error, so that one threshold means the same doubt for every neuron.
+ * deviation of its own error, so that one threshold means the same doubt for every neuron. Where neurons have thresholds, the
+ * edges of what is silent are scaled with their gates and become the bias, width and reach of a two-sided score (predict.h).
  *
  * Then by training: Adam on the logistic loss of "the neuron is active", active ones weighted. The target is not the
  * bit but logistic(gate / (0.1 standard deviations)): where a gate is all but zero either answer is right,
@@ -23,6 +24,7 @@
  * pieces are taken in order. linalg_init and kernels_init come first. */
 #include "common/base/err.h"
 #include "common/base/pool.h"
+#include "common/model/hparams.h"
 #include "common/model/predict.h"
 
 #include <stddef.h>
@@ -35,7 +37,16 @@ struct predictor_data {
     const float *f;          /* [n][d], what the gates see */
     const float *x;          /* [n][d], what the predictor sees; may be f */
     float *bias[2];          /* [n_ff] biases of gates and ups, which are scaled with their rows; NULL: none */
+    float *edges;            /* [n_ff][PREDICTOR_EDGES] of neurons with thresholds, scaled likewise; NULL: without */
 };
+
+/* Where a neuron with a threshold begins to fire: above edge 0, or from edge 1 down to edge 2, which are -inf where its act(gate) never
+ * falls below minus the threshold. */
+#define PREDICTOR_EDGES 3
+void predictor_edges(float threshold, enum model_act act, float out[PREDICTOR_EDGES]);
+
+/* How far inside what fires a gate lies; below 0: outside. */
+float predictor_inside(float gate, const float edges[PREDICTOR_EDGES]);
 
 /* Statistics of a block's inputs and its leading directions, from the training tokens. */
 struct predictor_base;
@@ -56,14 +67,15 @@ int predictor_columns_new(const struct predictor_data *data, float *gate, float 
                           struct predictor_base **out, struct err *e);
 
 /* How active each neuron is for n tokens f[n][d]: targets[n][n_ff] in 255ths; above 127: active. gate, up (or NULL), their
- * biases (of either or NULL): as predictor_base_new left them; unscaled ones decide alike but are not as soft as meant. */
-int predictor_targets(const float *gate, const float *up, float *const bias[2], int d, int n_ff, const float *f, size_t n,
-                      struct pool *pool, uint8_t *targets, struct err *e);
+ * biases (of either or NULL), edges (or NULL): as predictor_base_new left them; unscaled ones decide alike but are not as soft as meant. */
+int predictor_targets(const float *gate, const float *up, float *const bias[2], const float *edges, int d, int n_ff,
+                      const float *f, size_t n, struct pool *pool, uint8_t *targets, struct err *e);
 
 /* Float weights: fc1[rank][d], fc2[n_ff][rank], bias[n_ff]; owned. */
 struct predictor_weights {
     int d, n_ff, rank;
     float *fc1, *fc2, *bias;
+    float *sides;              /* [n_ff][2] width and reach of two-sided scores; NULL: one-sided */
     int selects;               /* a row of fc1 has one number that is not 0: it is stored as PREDICT_PICK */
 };
 void predictor_weights_free(struct predictor_weights *w);

@@ -12,6 +12,7 @@
 #include "common/kernels/quant.h"
 #include "common/offline/linalg.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ struct scaling {
     int d;
     double ridge;
     const float *l, *mean_f;
-    float *rows, *bias, *mean_z;   /* the last two may be NULL */
+    float *rows, *bias, *edges, *mean_z; /* the last three may be NULL */
     float *tmp;                    /* of each worker: [PANEL][COLUMNS] */
 };
 
@@ -153,6 +154,8 @@ static void scale_panel(void *ctx, int begin, int end, int worker)
             row[j] *= by;
         if (s->bias)
             s->bias[(size_t)begin + i] *= by;
+        for (size_t k = 0; s->edges && k < PREDICTOR_EDGES; k++)
+            s->edges[((size_t)begin + i) * PREDICTOR_EDGES + k] *= by;
         if (s->mean_z)
             s->mean_z[(size_t)begin + i] = (float)mean * by + (s->bias ? s->bias[(size_t)begin + i] : 0);
     }
@@ -160,10 +163,11 @@ static void scale_panel(void *ctx, int begin, int end, int worker)
 
 /* Scale rows to unit variance of their products; w->cov holds L of the FFN's inputs. mean_z: of the scaled products, or
  * NULL. */
-static int scale_rows(struct work *w, double ridge, float *rows, int n_ff, float *bias, float *mean_z, struct err *e)
+static int scale_rows(struct work *w, double ridge, float *rows, int n_ff, float *bias, float *edges, float *mean_z,
+                      struct err *e)
 {
     int d = w->data->d;
-    struct scaling s = { d, ridge, w->tmp, w->mean_f, rows, bias, mean_z,
+    struct scaling s = { d, ridge, w->tmp, w->mean_f, rows, bias, edges, mean_z,
                          malloc((size_t)pool_threads(w->pool) * PANEL * COLUMNS * sizeof(float)) };
     if (!s.tmp)
         return err_set(e, ERR_NOMEM, "panels of a matrix of %d x %d", n_ff, d);
@@ -234,8 +238,8 @@ static int statistics(struct predictor_base *b, struct work *w, struct err *e)
     for (int i = 0; i < d; i++)
         b->scale_x[i] = (float)w->cov[(size_t)i * (size_t)d + (size_t)i];
     if ((r = factor(w->cov, d, RIDGE, &ridge, e)) < 0 ||
-        (r = scale_rows(w, ridge, w->gate, b->n_ff, data->bias[0], b->mean_z, e)) < 0 ||
-        (w->up && (r = scale_rows(w, ridge, w->up, b->n_ff, data->bias[1], NULL, e)) < 0))
+        (r = scale_rows(w, ridge, w->gate, b->n_ff, data->bias[0], data->edges, b->mean_z, e)) < 0 ||
+        (w->up && (r = scale_rows(w, ridge, w->up, b->n_ff, data->bias[1], NULL, NULL, e)) < 0))
         return r;
     if (data->x == data->f) {
         memcpy(w->kb, w->cov, dd * sizeof *w->kb); /* K = C: B = L */
@@ -416,6 +420,7 @@ int predictor_base_new(const struct predictor_data *data, float *gate, float *up
     b->d = data->d, b->n_ff = data->n_ff, b->max_rank = max_rank;
     b->mean_x = malloc(d * 4), b->scale_x = malloc(d * 4), b->mean_z = malloc(n_ff * 4);
     b->fc1 = malloc(k * d * 4), b->fc2 = malloc(n_ff * k * 4);
+    b->edges = data->edges;
     w.mean_f = malloc(d * 4), w.tmp = malloc(d * d * 4), w.tmp2 = malloc(d * d * 4);
     w.cov = malloc(d * d * 8), w.kb = malloc(d * d * 8);
     if (!b->mean_x || !b->scale_x || !b->mean_z || !b->fc1 || !b->fc2 || !w.mean_f || !w.tmp || !w.tmp2 ||
@@ -462,6 +467,7 @@ enum { TOKENS = 64 };
 struct targets {
     const float *gate, *up, *f;
     float *const *bias;
+    const float *edges;
     int d, n_ff;
     size_t n;
     float *z, *u;       /* of each worker: [TOKENS][n_ff] */
@@ -490,18 +496,19 @@ static void target_tokens(void *ctx, int begin, int end, int worker)
             for (size_t i = 0; t->bias[k] && i < all; i++)
                 (k ? u : z)[i] += t->bias[k][i % (size_t)n_ff];
         for (size_t i = 0; i < all; i++) {
-            int active = z[i] > 0 && (!u || u[i] > 0);
-            int v = (int)(255 * soft(z[i]) * (u ? soft(u[i]) : 1) + 0.5f);
+            float in = t->edges ? predictor_inside(z[i], t->edges + i % (size_t)n_ff * PREDICTOR_EDGES) : z[i];
+            int active = (t->edges ? in >= 0 : in > 0) && (!u || u[i] > 0);
+            int v = (int)(255 * soft(in) * (u ? soft(u[i]) : 1) + 0.5f);
             out[i] = (uint8_t)(active ? (v > 128 ? v : 128) : v < 127 ? v : 127);
         }
     }
 }
 
-int predictor_targets(const float *gate, const float *up, float *const bias[2], int d, int n_ff, const float *f, size_t n,
-                      struct pool *pool, uint8_t *targets, struct err *e)
+int predictor_targets(const float *gate, const float *up, float *const bias[2], const float *edges, int d, int n_ff,
+                      const float *f, size_t n, struct pool *pool, uint8_t *targets, struct err *e)
 {
     size_t size = (size_t)pool_threads(pool) * TOKENS * (size_t)n_ff * sizeof(float);
-    struct targets t = { .gate = gate, .up = up, .bias = bias, .d = d, .n_ff = n_ff, .f = f, .n = n, .z = malloc(size),
+    struct targets t = { .gate = gate, .up = up, .bias = bias, .edges = edges, .d = d, .n_ff = n_ff, .f = f, .n = n, .z = malloc(size),
                          .u = up ? malloc(size) : NULL, .out = targets };
     int r = t.z && (t.u || !up) ? 0 : err_set(e, ERR_NOMEM, "gates of %d neurons", n_ff);
     if (!r)
@@ -514,8 +521,16 @@ int predictor_targets(const float *gate, const float *up, float *const bias[2], 
 
 void predictor_weights_free(struct predictor_weights *w)
 {
-    free(w->fc1), free(w->fc2), free(w->bias);
+    free(w->fc1), free(w->fc2), free(w->bias), free(w->sides);
     *w = (struct predictor_weights){ 0 };
+}
+
+/* The bias less the upper edge; width and reach, scaled with the score and finite. */
+static void sides(const float *edges, float scale, float *bias, float *out)
+{
+    *bias -= edges[0] * scale;
+    for (int k = 0; k < 2; k++)
+        out[k] = fminf((edges[0] - edges[1 + k]) * scale, FLT_MAX);
 }
 
 int predictor_start(const struct predictor_base *b, int rank, struct predictor_weights *out, struct err *e)
@@ -524,7 +539,8 @@ int predictor_start(const struct predictor_base *b, int rank, struct predictor_w
     struct predictor_weights w = { .d = b->d, .n_ff = b->n_ff, .rank = rank, .selects = b->selects };
     float *h = malloc(k * sizeof *h); /* fc1 mean(x) */
     w.fc1 = malloc(k * d * 4), w.fc2 = malloc(n_ff * k * 4), w.bias = malloc(n_ff * 4);
-    if (!h || !w.fc1 || !w.fc2 || !w.bias) {
+    w.sides = b->edges ? malloc(n_ff * 2 * 4) : NULL;
+    if (!h || !w.fc1 || !w.fc2 || !w.bias || (b->edges && !w.sides)) {
         free(h);
         predictor_weights_free(&w);
         return err_set(e, ERR_NOMEM, "a predictor of rank %d", rank);
@@ -548,6 +564,8 @@ int predictor_start(const struct predictor_base *b, int rank, struct predictor_w
         for (size_t j = 0; j < k; j++)
             w.fc2[i * k + j] = row[j] * s;
         w.bias[i] = (b->mean_z[i] - (float)offset) * s;
+        if (b->edges)
+            sides(b->edges + i * PREDICTOR_EDGES, s, &w.bias[i], w.sides + i * 2);
     }
     free(h);
     *out = w;
@@ -566,13 +584,16 @@ int predictor_blend(const struct predictor_weights *a, const struct predictor_we
     size_t d = (size_t)a->d, n = (size_t)a->n_ff, k = (size_t)a->rank;
     struct predictor_weights w = { .d = a->d, .n_ff = a->n_ff, .rank = a->rank };
     w.fc1 = malloc(k * d * 4), w.fc2 = malloc(n * k * 4), w.bias = malloc(n * 4);
-    if (!w.fc1 || !w.fc2 || !w.bias) {
+    w.sides = a->sides ? malloc(n * 2 * 4) : NULL;
+    if (!w.fc1 || !w.fc2 || !w.bias || (a->sides && !w.sides)) {
         predictor_weights_free(&w);
         return err_set(e, ERR_NOMEM, "a predictor of rank %d", a->rank);
     }
     blend(a->fc1, b->fc1, share, k * d, w.fc1);
     blend(a->fc2, b->fc2, share, n * k, w.fc2);
     blend(a->bias, b->bias, share, n, w.bias);
+    if (a->sides)
+        blend(a->sides, b->sides, share, n * 2, w.sides);
     *out = w;
     return 0;
 }
@@ -633,7 +654,8 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
         .d = w->d, .n_ff = w->n_ff, .rank = w->rank, .fc1 = malloc(k * d * 4), .fc2 = malloc(n * k * 4)
     };
     float *h = malloc(k * 4);
-    q.fc1 = malloc(k * row1), q.fc2 = malloc(n * row2), q.bias = malloc(n * 4);
+    size_t numbers = (size_t)predict_numbers(1, w->sides != NULL);
+    q.fc1 = malloc(k * row1), q.fc2 = malloc(n * row2), q.bias = malloc(n * numbers * 4);
     int r = back.fc1 && back.fc2 && h && q.fc1 && q.fc2 && q.bias
                 ? 0
                 : err_set(e, ERR_NOMEM, "a predictor of rank %d", w->rank);
@@ -648,9 +670,14 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
         add_at_mean(&back, b->mean_x, -1, h, q.bias);
         for (size_t i = 0; shift && i < n; i++)
             q.bias[i] += shift[i];
+        for (size_t i = n; w->sides && i-- > 0;) { /* apart, from the last on */
+            float *to = q.bias + i * PREDICT_TWO_SIDED;
+            to[2] = w->sides[2 * i + 1], to[1] = w->sides[2 * i], to[0] = q.bias[i];
+        }
         q.p = (struct predict){ .d_model = w->d,
                                 .rank = w->rank,
                                 .n_ff = w->n_ff,
+                                .two_sided = w->sides != NULL,
                                 .type1 = type1,
                                 .type2 = type,
                                 .fc1 = q.fc1,

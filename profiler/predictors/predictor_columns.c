@@ -29,7 +29,8 @@ struct columns {
 
 /* Rows to variance 1 of their products with the tokens, which are written to z[rows][n] unless it is NULL: then tmp holds
  * them. mean may be NULL. */
-static void scale_panel(const struct columns *c, float *rows, int begin, int end, float *bias, float *z, float *mean)
+static void scale_panel(const struct columns *c, float *rows, int begin, int end, float *bias, float *edges, float *z,
+                        float *mean)
 {
     size_t d = (size_t)c->b->d, n = c->n;
     linalg_gemm(0, 1, end - begin, (int)n, (int)d, 1, rows, (int)d, c->f, (int)d, 0, z, (int)n);
@@ -47,6 +48,8 @@ static void scale_panel(const struct columns *c, float *rows, int begin, int end
             rows[i * d + j] *= by;
         if (bias)
             bias[begin + (int)i] *= by;
+        for (size_t k = 0; edges && k < PREDICTOR_EDGES; k++)
+            edges[((size_t)begin + i) * PREDICTOR_EDGES + k] *= by;
         if (mean)
             mean[i] = (float)sum * by + (bias ? bias[begin + (int)i] : 0);
     }
@@ -57,9 +60,9 @@ static void scale_panels(void *ctx, int begin, int end, int worker)
     struct columns *c = ctx;
     size_t d = (size_t)c->b->d, first = (size_t)begin, stride = PANEL * (c->n + PREDICTOR_COLUMNS);
     double *squares = c->squares + first / PANEL * d;
-    scale_panel(c, c->gate + first * d, begin, end, c->data->bias[0], c->z + first * c->n, c->b->mean_z + first);
+    scale_panel(c, c->gate + first * d, begin, end, c->data->bias[0], c->data->edges, c->z + first * c->n, c->b->mean_z + first);
     if (c->up)
-        scale_panel(c, c->up + first * d, begin, end, c->data->bias[1], c->tmp + (size_t)worker * stride, NULL);
+        scale_panel(c, c->up + first * d, begin, end, c->data->bias[1], NULL, c->tmp + (size_t)worker * stride, NULL);
     for (size_t i = first; i < (size_t)end; i++)
         for (size_t j = 0; j < d; j++)
             squares[j] += (double)c->gate[i * d + j] * (double)c->gate[i * d + j];
@@ -180,7 +183,7 @@ int predictor_columns_new(const struct predictor_data *data, float *gate, float 
     struct predictor_base *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_NOMEM, "a predictor");
-    b->d = data->d, b->n_ff = data->n_ff, b->max_rank = max_rank, b->selects = 1;
+    b->d = data->d, b->n_ff = data->n_ff, b->max_rank = max_rank, b->selects = 1, b->edges = data->edges;
     b->mean_x = malloc(d * 4), b->scale_x = malloc(d * 4), b->mean_z = malloc(n_ff * 4);
     b->fc1 = malloc(k * d * 4), b->fc2 = malloc(n_ff * k * 4), b->left = malloc(k / PREDICTOR_COLUMNS * n_ff * 4);
     struct columns c = { .b = b, .data = data, .gate = gate, .up = up, .n = n, .f = malloc(n * d * 4),

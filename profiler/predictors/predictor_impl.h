@@ -13,6 +13,7 @@ struct predictor_base {
     float *fc1;            /* [max_rank][d] V^T L^-1, or the chosen inputs; on x */
     float *fc2;            /* [n_ff][max_rank] W B V, or the gates' columns */
     float *mean_z;         /* [n_ff] of the scaled gates */
+    const float *edges;    /* [n_ff][PREDICTOR_EDGES] of the scaled gates, the caller's; NULL: without */
     int selects;             /* a row of fc1 has one number that is not 0 */
     float *left;           /* [max_rank / PREDICTOR_COLUMNS][n_ff] standard deviation of what so many columns do not
                             * explain; NULL: what fc2 leaves of 1 */

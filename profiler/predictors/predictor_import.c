@@ -112,7 +112,7 @@ static int figures(struct import *p, const struct predict *w, const struct predi
     int r = counts ? predictor_counts_new(&c, e) : err_set(e, ERR_NOMEM, "counts");
     if (r == 0 &&
         (r = predictor_biases(p->m, l->layer, 0, bias, e)) == 0 &&
-        (r = predictor_targets(gate, up, bias, data.d, data.n_ff, data.f, n, p->pool, targets, e)) == 0 &&
+        (r = predictor_targets(gate, up, bias, NULL, data.d, data.n_ff, data.f, n, p->pool, targets, e)) == 0 &&
         (r = predictor_count(w, &data, 0, n, targets, p->pool, &c, e)) == 0 &&
         (r = trace_counts(p->trace, l->layer, 0, counts, NULL, e)) == 0) {
         *x = (struct trace_predictor){ .input = w->input, .layer = l->layer, .rank = w->rank, .relu = 1,

@@ -2,6 +2,8 @@
  * block's input is stored before its norm; predictors see it after, as the runtime has it at hand there. */
 #include "profiler/predictors/predictor_samples.h"
 
+#include "profiler/predictors/predictor.h"
+
 #include "common/model/nn.h"
 
 #include <math.h>
@@ -229,6 +231,22 @@ int predictor_biases(const struct model *m, int layer, int block, float *out[2],
         r = out[i] ? gguf_read(m->gguf, t, (uint64_t)block * bytes, out[i], bytes, e)
                    : err_set(e, ERR_NOMEM, "biases of %d neurons", m->h.n_ff);
     }
+    return r;
+}
+
+int predictor_layer_edges(const struct model *m, int layer, float **out, struct err *e)
+{
+    const struct gguf_tensor *t = m->layer[layer][MODEL_FFN_THRESHOLD]; /* F32 of n_ff elements: model_open saw to it */
+    size_t n = (size_t)m->h.n_ff;
+    *out = NULL;
+    if (!t)
+        return 0;
+    float *own = malloc(n * sizeof *own);
+    *out = malloc(n * PREDICTOR_EDGES * sizeof **out);
+    int r = own && *out ? gguf_read(m->gguf, t, 0, own, n * sizeof *own, e) : err_set(e, ERR_NOMEM, "thresholds of %zu neurons", n);
+    for (size_t i = 0; i < n && r == 0; i++)
+        predictor_edges(own[i], m->h.act, *out + i * PREDICTOR_EDGES);
+    free(own);
     return r;
 }
 

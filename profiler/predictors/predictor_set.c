@@ -54,6 +54,7 @@ struct block {
     struct predictor_block data;
     float *gate, *up;            /* up: NULL when the gate alone decides */
     float *bias[2];              /* theirs; NULL: none */
+    float *edges;                /* of neurons with thresholds; NULL: none */
     float *shift;                /* of scores; NULL: none */
     uint8_t *held;               /* targets of held-out tokens */
     uint8_t *train;              /* of training tokens; NULL until needed */
@@ -71,7 +72,8 @@ static uint32_t fc1_type(const struct predictor_set *p)
 
 static uint64_t rank_bytes(const struct predictor_set *p, int rank)
 {
-    return predict_bytes(p->info->h.d_model, rank, p->info->h.n_ff, fc1_type(p), p->o.type, 1);
+    return predict_bytes(p->info->h.d_model, rank, p->info->h.n_ff, fc1_type(p), p->o.type,
+                         predict_numbers(1, p->info->h.thresholds));
 }
 
 static struct predictor_data data_of(const struct block *b, int input)
@@ -79,7 +81,7 @@ static struct predictor_data data_of(const struct block *b, int input)
     const struct model_hparams *h = &b->p->info->h;
     return (struct predictor_data){ .d = h->d_model, .n_ff = h->n_ff, .n = b->data.n, .n_train = b->data.n_train,
                                     .f = b->data.input[PREDICT_FFN], .x = b->data.input[input],
-                                    .bias = { b->bias[0], b->bias[1] } };
+                                    .bias = { b->bias[0], b->bias[1] }, .edges = b->edges };
 }
 
 static int targets(const struct block *b, size_t first, size_t n, uint8_t **out, struct err *e)
@@ -88,7 +90,7 @@ static int targets(const struct block *b, size_t first, size_t n, uint8_t **out,
     *out = malloc(n * (size_t)h->n_ff + 1);
     if (!*out)
         return err_set(e, ERR_NOMEM, "targets of %zu tokens", n);
-    return predictor_targets(b->gate, b->up, b->bias, h->d_model, h->n_ff,
+    return predictor_targets(b->gate, b->up, b->bias, b->edges, h->d_model, h->n_ff,
                              b->data.input[PREDICT_FFN] + first * (size_t)h->d_model, n, b->p->pool, *out, e);
 }
 
@@ -214,13 +216,14 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct te
         if (!r && (r = predictor_tensor_next(&t->gate, p->n_blocks, b.gate, e)) == 0 &&
             (!t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, b.up, e)) == 0) &&
             (r = predictor_biases(p->model, s->layer, k, b.bias, e)) == 0 &&
+            (r = predictor_layer_edges(p->model, s->layer, &b.edges, e)) == 0 &&
             (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0 &&
             (!t->loss_weighting || (r = read_shift(s, &b, t, e)) == 0)) {
             stand_ins += b.data.stand_in;
             r = one_block(s, &b, e);
         }
         predictor_block_free(&b.data);
-        free(b.gate), free(b.up), free(b.bias[0]), free(b.bias[1]), free(b.shift), free(b.held), free(b.train);
+        free(b.gate), free(b.up), free(b.bias[0]), free(b.bias[1]), free(b.edges), free(b.shift), free(b.held), free(b.train);
     }
     if (stand_ins && !s->counts && !r)
         log_info("layer %d: %d of %d experts were used by few of the sampled tokens; tokens of the whole layer stand in for "
@@ -461,6 +464,11 @@ static uint64_t record_bytes(const struct predictor_set *p, int layer)
     return n;
 }
 
+static size_t side_bytes(const struct predictor_set *p, const struct trace_predictor *x)
+{
+    return (size_t)p->info->h.n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof(float);
+}
+
 static int record(struct pass *s, const struct predictor_packed *q, const struct trace_predictor *x, struct err *e)
 {
     struct predictor_set *p = s->p;
@@ -475,7 +483,7 @@ static int record(struct pass *s, const struct predictor_packed *q, const struct
         (r = journal_write(p->journal, q->fc1, q->p.row1 * (size_t)x->rank, e)) < 0 ||
         (r = journal_write(p->journal, q->fc2, q->p.row2 * (size_t)q->p.n_ff, e)) < 0)
         return r;
-    return journal_write(p->journal, q->bias, (size_t)q->p.n_ff * sizeof(float), e);
+    return journal_write(p->journal, q->bias, side_bytes(p, x), e);
 }
 
 static int make_block(struct pass *s, struct block *b, int input, struct predictor_base *base, struct err *e)
@@ -485,6 +493,7 @@ static int make_block(struct pass *s, struct block *b, int input, struct predict
                                  .layer = s->layer,
                                  .block = b->block,
                                  .has_bias = 1,
+                                 .two_sided = p->info->h.thresholds != 0,
                                  .type1 = fc1_type(p),
                                  .type2 = p->o.type,
                                  .rank = p->rank[input * n_layers(p) + s->at] };
@@ -639,7 +648,7 @@ static int fetch(void *ctx, int k, struct trace_predictor *x, const void **fc1, 
     int i = f->list[k].made;
     *x = f->list[k].kept ? *f->list[k].kept : p->list[i];
     size_t row1 = predict_row1_bytes(x->type1, p->info->h.d_model), row2 = predict_row2_bytes(x->type2, x->rank);
-    size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = (size_t)p->info->h.n_ff * 4;
+    size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = side_bytes(p, x);
     free(f->buf);
     if (!(f->buf = malloc(a + b + c + 64)))
         return err_set(e, ERR_NOMEM, "a predictor");
@@ -762,13 +771,13 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
         if (!o->layers || o->layers[l])
             p->layer[n++] = l;
     p->n_layers = n, p->o.layers = NULL;
-    if (h->thresholds)
-        r = err_set(e, ERR_UNSUPPORTED, "'%s': its neurons have thresholds (trace --silence), and fire for gates far from zero on either "
-                    "side: predictors say on which side a gate is", p->info->path);
-    else if (h->act == MODEL_ACT_SILU)
-        r = err_set(e, ERR_UNSUPPORTED,
-                    "'%s': with activation silu every neuron is active: there is nothing to predict",
+    if (h->thresholds && o->loss_weighting > 0)
+        r = err_set(e, ERR_USAGE, "--loss-weighting: '%s': its neurons have thresholds (trace --silence), at which they all contribute alike",
                     p->info->path);
+    else if (!h->thresholds && h->act == MODEL_ACT_SILU)
+        r = err_set(e, ERR_UNSUPPORTED,
+                    "'%s': with activation silu every neuron is active: there is nothing to predict (trace --silence makes "
+                    "thresholds, below which neurons are silent)", p->info->path);
     else if (m->h.layer_norm)
         r = err_set(e, ERR_UNSUPPORTED, "'%s': predictors see what RMSNorm gives, and the norms of the architecture '%s' are others",
                     p->info->path, m->h.arch);

@@ -26,7 +26,7 @@ static int one(struct check *c, int i, const struct predictor_block *b, const ui
     const struct trace_predictor *x = &trace_predictors_list(c->p, &n)[i];
     const struct model_hparams *h = &c->info->h;
     uint8_t *fc1 = malloc(x->bytes), *fc2 = malloc(x->bytes);
-    float *bias = malloc((size_t)h->n_ff * sizeof *bias);
+    float *bias = malloc((size_t)h->n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof *bias);
     struct predictor_counts counts = { 0 };
     int r = fc1 && fc2 && bias ? predictor_counts_new(&counts, e) : err_set(e, ERR_NOMEM, "a predictor");
     struct predict p = { .input = x->input,
@@ -34,6 +34,7 @@ static int one(struct check *c, int i, const struct predictor_block *b, const ui
                          .d_model = h->d_model,
                          .rank = x->rank,
                          .n_ff = h->n_ff,
+                         .two_sided = x->two_sided,
                          .type1 = x->type1,
                          .type2 = x->type2,
                          .fc1 = fc1,
@@ -64,20 +65,21 @@ static int block(struct check *c, const struct predictor_layer *l, int k, const 
 {
     const struct model_hparams *h = &c->info->h;
     struct predictor_block b = { 0 };
-    float *bias[2] = { NULL, NULL };
+    float *bias[2] = { NULL, NULL }, *edges = NULL;
     int n, r = predictor_block_gather(&c->samples, l, k, 0, &b, e);
     r = r ? r : predictor_biases(c->model, l->layer, k, bias, e);
+    r = r ? r : predictor_layer_edges(c->model, l->layer, &edges, e);
     uint8_t *targets = r ? NULL : malloc(b.n * (size_t)h->n_ff + 1);
     if (!r && !targets)
         r = err_set(e, ERR_NOMEM, "targets of %zu tokens", b.n);
     if (!r)
-        r = predictor_targets(gate, up, bias, h->d_model, h->n_ff, b.input[PREDICT_FFN], b.n, c->pool, targets, e);
+        r = predictor_targets(gate, up, bias, edges, h->d_model, h->n_ff, b.input[PREDICT_FFN], b.n, c->pool, targets, e);
     const struct trace_predictor *list = trace_predictors_list(c->p, &n);
     for (int i = 0; i < n && !r; i++)
         if (list[i].layer == l->layer && list[i].block == k)
             r = one(c, i, &b, targets, e);
     predictor_block_free(&b);
-    free(bias[0]), free(bias[1]);
+    free(bias[0]), free(bias[1]), free(edges);
     free(targets);
     return r;
 }

@@ -152,12 +152,12 @@ static int load(struct quality *q, const struct trace_predictor *x, struct loade
     const struct model_hparams *h = &q->info->h;
     size_t a = predict_row1_bytes(x->type1, h->d_model) * (size_t)x->rank,
            b = predict_row2_bytes(x->type2, x->rank) * (size_t)h->n_ff, bias = (a + b + 63) & ~(size_t)63;
-    uint8_t *w = malloc(bias + (size_t)h->n_ff * sizeof(float));
+    uint8_t *w = malloc(bias + (size_t)h->n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof(float));
     if (!w)
         return err_set(e, ERR_NOMEM, "a predictor of rank %d", x->rank);
     out->weights = w;
     out->p = (struct predict){ .input = x->input, .relu = x->relu, .d_model = h->d_model, .rank = x->rank, .n_ff = h->n_ff,
-                               .type1 = x->type1, .type2 = x->type2, .fc1 = w, .fc2 = w + a,
+                               .two_sided = x->two_sided, .type1 = x->type1, .type2 = x->type2, .fc1 = w, .fc2 = w + a,
                                .bias = (const float *)(const void *)(w + bias) };
     for (int k = 0; k < TARGETS; k++)
         out->threshold[k] = trace_predict_point_for(x, targets[k])->threshold;

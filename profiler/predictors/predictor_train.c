@@ -31,6 +31,7 @@ struct trainer {
     const float *mean, *scale;
     int d, n_ff, rank, n_panels;
     float *a, *f, *b;                 /* [rank][d], [n_ff][rank], [n_ff] */
+    const float *sides;               /* [n_ff][2] of two-sided scores, which stay as they are; or NULL */
     struct moments ma, mf, mb;
     float *x, *h, *dh;                /* of the batch: [m][d], [m][rank] twice */
     float *part;                      /* [n_panels][m][rank] */
@@ -67,6 +68,18 @@ static void forward_tokens(void *ctx, int begin, int end, int worker)
     linalg_gemm(0, 1, end - begin, t->rank, t->d, 1, t->x + (size_t)begin * d, t->d, t->a, t->d, 0, h, t->rank);
 }
 
+/* The score (predict.h) of s = product + bias, and d score / d s. */
+static float score(const struct trainer *t, int neuron, float s, float *sign)
+{
+    const float *side = t->sides ? t->sides + (size_t)neuron * 2 : NULL;
+    if (!side || s >= -(s + side[0]))
+        return s;
+    if (s + side[1] < -(s + side[0])) /* beyond the end of what fires below 0 */
+        return s > s + side[1] ? s : s + side[1];
+    *sign = -1;
+    return -(s + side[0]);
+}
+
 /* Scores to gradients of the loss, -weight y log p - (1 - y) log(1 - p), summed over neurons, mean over tokens. */
 static void gradients(const struct trainer *t, int first, int n, float *s, float *grad_b)
 {
@@ -76,9 +89,9 @@ static void gradients(const struct trainer *t, int first, int n, float *s, float
         const uint8_t *target = t->targets + t->order[i] * (size_t)t->n_ff + (size_t)first;
         float *row = s + (size_t)i * NEURONS;
         for (int j = 0; j < n; j++) {
-            float z = row[j] + t->b[first + j], q = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + q) : q / (1 + q);
+            float sign = 1, z = score(t, first + j, row[j] + t->b[first + j], &sign), q = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + q) : q / (1 + q);
             float y = (float)target[j] * (1 / 255.0f);
-            row[j] = ((1 - y) * p - weight * y * (1 - p)) * norm;
+            row[j] = sign * ((1 - y) * p - weight * y * (1 - p)) * norm;
             grad_b[j] += row[j];
         }
     }
@@ -220,7 +233,7 @@ int predictor_train(struct predictor_weights *w, const struct predictor_base *ba
 {
     struct trainer t = { .data = data, .targets = targets, .o = o, .mean = predictor_base_mean(base),
                          .scale = predictor_base_scale(base), .d = w->d, .n_ff = w->n_ff, .rank = w->rank,
-                         .n_panels = (w->n_ff + NEURONS - 1) / NEURONS, .a = w->fc1, .f = w->fc2, .b = w->bias };
+                         .n_panels = (w->n_ff + NEURONS - 1) / NEURONS, .a = w->fc1, .f = w->fc2, .b = w->bias, .sides = w->sides };
     size_t n = data->n_train;
     uint32_t *order = malloc((n + 1) * sizeof *order);
     int r = order ? trainer_memory(&t, pool_threads(pool), e) : err_set(e, ERR_NOMEM, "the order of %zu samples", n);

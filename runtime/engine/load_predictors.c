@@ -89,7 +89,8 @@ static int look_through(struct look *k, const struct predict *q, uint32_t *sums,
         (r = look_at_ranges(k, q, x->fc2_offset, q->row2, sums + x->rank, 0, e)) < 0 ||
         (r = look_on(k, x->bias_offset, 0, NULL, e)) < 0)
         return r;
-    if (x->has_bias && (r = look_at_ranges(k, q, x->bias_offset, sizeof(float), sums + x->rank, 1, e)) < 0)
+    if (x->has_bias && (r = look_at_ranges(k, q, x->bias_offset,
+                                           sizeof(float) * (uint64_t)predict_numbers(1, x->two_sided), sums + x->rank, 1, e)) < 0)
         return r;
     return look_on(k, x->bytes, 0, NULL, e);
 }
@@ -152,7 +153,7 @@ static int load_predictor(struct engine *g, int layer, int block, struct err *e)
     int r = look_at_predictor(g, x, q, sums, e);
     g->verifier.row_checks[at] = sums;
     if (r == 0)
-        predict_pieces_of(q->row1, q->rank, q->row2, q->n_ff, g->c.always ? g->c.always[layer] : 0,
+        predict_pieces_of(q->row1, q->rank, q->row2, q->two_sided, q->n_ff, g->c.always ? g->c.always[layer] : 0,
                           g->shapes->l.cluster_neurons, g->shapes->l.block_bytes, &g->pieces[at]);
     return r;
 }

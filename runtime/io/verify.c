@@ -173,13 +173,14 @@ int verify_range(const struct verifier *v, int layer, int block, uint32_t range,
     uint32_t first = q.always + range * q.range, n_ff = (uint32_t)v->pack->shapes.n_ff;
     const struct subject s = { .v = v, .layer = layer, .block = block, .from = first,
                                .to = n_ff - first < q.range ? n_ff : first + q.range };
+    uint64_t numbers = sizeof(float) * (uint64_t)predict_numbers(x->has_bias, x->two_sided);
     const struct place p[2] = { { .data = rows,
                                   .bytes = (s.to - first) * row,
                                   .offset = x->offset + x->fc2_offset + first * (uint64_t)row,
                                   .seed = verify_range_seed(&q, range, 0) },
                                 { .data = bias,
-                                  .bytes = bias ? (s.to - first) * sizeof(float) : 0,
-                                  .offset = x->offset + x->bias_offset + first * 4ull,
+                                  .bytes = bias ? (s.to - first) * numbers : 0,
+                                  .offset = x->offset + x->bias_offset + first * numbers,
                                   .seed = verify_range_seed(&q, range, 1) } };
     return verify(v, p, v->row_checks[at][q.rank + range], c, e, name_range, &s);
 }

@@ -144,14 +144,15 @@ static int ask_piece(struct predictor_prefetch *f, int layer, int block, uint32_
     }
     uint32_t first = always + (piece - p->n_hidden) * p->ranges * p->range, left = (uint32_t)q->n_ff - first;
     uint32_t neurons = left < p->ranges * p->range ? left : p->ranges * p->range;
-    uint64_t at = x->offset + x->fc2_offset + first * (uint64_t)q->row2, bias = x->offset + x->bias_offset + first * 4ull;
+    uint64_t numbers = sizeof(float) * (uint64_t)predict_numbers(x->has_bias, x->two_sided);
+    uint64_t at = x->offset + x->fc2_offset + first * (uint64_t)q->row2, bias = x->offset + x->bias_offset + first * numbers;
     b->left = (neurons + p->range - 1) / p->range;
     b->rows = to + at % f->align;
     if ((r = ask_for(f, b, 0, at, neurons * (uint64_t)q->row2, to, out, n, e)) < 0 || !x->has_bias)
         return r;
     to += b->req[0].len;
     b->bias = (float *)(void *)(to + bias % f->align);
-    return ask_for(f, b, 1, bias, neurons * 4ull, to, out, n, e);
+    return ask_for(f, b, 1, bias, neurons * numbers, to, out, n, e);
 }
 
 /* Pieces that have arrived without a gap. */
@@ -243,8 +244,9 @@ int predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range,
     const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
     const struct buffer *b = range_at(f, range);
     size_t neurons = (size_t)(range % p->ranges) * p->range;
-    uint8_t *at = b->rows + neurons * predict_of(f, f->layer, f->block)->row2;
-    float *bias_at = b->bias ? b->bias + neurons : NULL;
+    const struct predict *q = predict_of(f, f->layer, f->block);
+    uint8_t *at = b->rows + neurons * q->row2;
+    float *bias_at = b->bias ? b->bias + neurons * (size_t)predict_numbers(1, q->two_sided) : NULL;
     int64_t start = progress_now_ns();
     int r = verify_range(f->c->verifier, f->layer, f->block, range, at, (uint8_t *)bias_at, c, e);
     c->ns += (uint64_t)(progress_now_ns() - start);

@@ -186,7 +186,7 @@ static int break_predictors(void *ctx, const struct io_request *r, int result)
 
 /* Predictors of several pieces, of which all or some layers are streamed, beside exact passes: the same bits as resident
  * ones with any number of buffers, the bytes are counted, and a read that fails ends the pass. */
-static void test_streams(int rank, int n_ff, int picks)
+static void test_streams(int rank, int n_ff, int picks, int two_sided)
 {
     struct err e = { 0 };
     struct engine_stats st = { 0 };
@@ -195,6 +195,8 @@ static void test_streams(int rank, int n_ff, int picks)
     s.n_ff = n_ff;
     s.rank = rank;
     s.picks = picks;
+    if (two_sided)
+        s.act = MODEL_ACT_SILU, s.thresholds = 1;
     struct pack *p = open_pack(&s, "streams");
     struct variant v = resident;
     if (!p)
@@ -214,7 +216,7 @@ static void test_streams(int rank, int n_ff, int picks)
             continue;
         uint64_t passes = v.chunk == 1 ? ES_SEQ : (ES_SEQ + 4) / 5, least = 0;
         for (int l = 0; l < ES_LAYERS; l++)
-            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.always[l]) * (s.rank + 1)) * 4 : 0;
+            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.always[l]) * (s.rank + predict_numbers(1, two_sided))) * 4 : 0;
         CHECK_MSG(r == 0 && !memcmp(first, other, sizeof first), "layers %d, %d buffers more, %d threads, %s: %s",
                   v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
         CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));
@@ -261,6 +263,40 @@ static void test_picks_beyond(void)
     refused(p, &x, "'block' of layer 1, expert 0 selects an input beyond");
     pack_close(p);
     unlink(path);
+}
+
+/* Entry of a predictor: with other flags it is refused, for neurons have thresholds exactly where predictors have two sides. */
+static void test_one_sided(void)
+{
+    for (int thresholds = 0; thresholds < 2; thresholds++) {
+        struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
+        s.act = MODEL_ACT_SILU, s.thresholds = thresholds;
+        struct err e = { 0 };
+        struct pack *p = open_pack(&s, "sides");
+        if (!p)
+            return;
+        pack_close(p);
+        uint8_t *m = NULL;
+        size_t len = 0;
+        CHECK(file_slurp(path, 1 << 24, (char **)&m, &len, &e) == 0);
+        uint64_t toc = bytes_le64(m + 40);
+        uint32_t n = bytes_le32(m + 48);
+        for (uint32_t i = 0; i < n; i++) {
+            uint8_t *entry = m + toc + (size_t)i * PACK_ENTRY_BYTES;
+            if (bytes_le32(entry) != PACK_PREDICTOR)
+                continue;
+            uint8_t *flags = entry + offsetof(struct pack_disk_entry, dims) + 24;
+            bytes_put64(flags, bytes_le64(flags) ^ PACK_PREDICTOR_TWO_SIDED);
+            break;
+        }
+        bytes_put64(m + 56, hash_64(m + toc, (size_t)n * PACK_ENTRY_BYTES));
+        bytes_put64(m + 248, hash_64(m, 248));
+        CHECK(pack_parse(m, len, "changed", &p, &e) == ERR_FORMAT);
+        CHECK_MSG(strstr(e.msg, thresholds ? "a one-sided predictor, where neurons have thresholds"
+                                           : "a two-sided predictor, where neurons have no thresholds"), "%s", e.msg);
+        free(m);
+        unlink(path);
+    }
 }
 
 /* Passes that predict and passes that do not, in any order, while predictors are read ahead. */
@@ -428,11 +464,17 @@ int main(void)
     struct engine_sample s = sample(LAYOUT_BUNDLE, 8);
     s.act = MODEL_ACT_SILU;
     test_mode(&s, mixed, "silu", 2e-4);
+    s.thresholds = 1;
+    test_mode(&s, mixed, "two-sided, silu with thresholds", 2e-4);
+    s.picks = 1;
+    test_mode(&s, mixed, "two-sided, picked inputs", 2e-4);
+    test_one_sided();
     test_prompt();
     test_recall_and_damage();
-    test_streams(64, 2200, 0); /* three ranges */
-    test_streams(256, 800, 0); /* two pieces of fc1 */
-    test_streams(128, 800, 1);
+    test_streams(64, 2200, 0, 0); /* three ranges */
+    test_streams(256, 800, 0, 0); /* two pieces of fc1 */
+    test_streams(128, 800, 1, 0);
+    test_streams(64, 2200, 0, 1);
     test_picks_beyond();
     test_streams_between();
     return test_done();

@@ -36,7 +36,7 @@ static void sample_init(struct sample *s, enum layout_form form, uint64_t predic
                               .choice = { .context = 64, .kv_f16 = 1, .max_batch = 1, .prefill_chunk = 4, .threads = 2,
                                           .io_lanes = 1, .queue_depth = 16 } };
     for (int i = 0; i < LAYERS && predictor; i++) {
-        budget_add_predictor(&s->f.choice.predictors, &s->m.shapes.kind[0], 64, predictor, 512, 128);
+        budget_add_predictor(&s->f.choice.predictors, &s->m.shapes.kind[0], 64, predictor, 512, 128, 0);
         s->predictors[i] = predictor;
     }
     if (predictor) {

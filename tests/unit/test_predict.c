@@ -4,6 +4,7 @@
 #include "common/model/predict.h"
 #include "tests/test.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static float value(int i, int k)
 
 struct sample {
     uint8_t fc1[RANK * 256], fc2[FF * 256];
-    float w1[RANK * D], w2[FF * RANK], bias[FF], x[TOKENS * D];
+    float w1[RANK * D], w2[FF * RANK], bias[FF], sides[FF * PREDICT_TWO_SIDED], x[TOKENS * D];
     struct predict p;
 };
 
@@ -47,6 +48,9 @@ static void make(struct sample *s, uint32_t type, int relu, int picks)
         t->quant(s->fc2 + (size_t)n * row2, in, RANK);
         t->dequant(s->w2 + n * RANK, s->fc2 + (size_t)n * row2, RANK);
         s->bias[n] = value(n, 3);
+        float *to = s->sides + n * PREDICT_TWO_SIDED;
+        to[0] = s->bias[n], to[1] = n % 3 ? 0.1f + 0.3f * fabsf(value(n, 5)) : FLT_MAX;
+        to[2] = n % 3 == 2 ? to[1] + 0.4f : FLT_MAX;
     }
     for (int i = 0; i < TOKENS * D; i++)
         s->x[i] = value(i, i / D);
@@ -84,13 +88,22 @@ static void scores(const struct sample *s, int pieces, float *out)
     free(x), free(hidden);
 }
 
-static void check(uint32_t type, int relu, int picks, double tolerance)
+/* What a neuron's score is, from that of one side. */
+static double sided(const float *side, double s)
+{
+    return fmax(s, fmin(-s - (double)side[1], s + (double)side[2]));
+}
+
+static void check(uint32_t type, int relu, int picks, int two_sided, double tolerance)
 {
     static struct sample s;
     float whole[TOKENS * FF], pieces[TOKENS * FF];
     double worst = 0;
     int wrong = 0;
+    int below = 0, end = 0; /* scores that fire below the silent interval, and that lie below that again */
     make(&s, type, relu, picks);
+    if (two_sided)
+        s.p.two_sided = 1, s.p.bias = s.sides;
     scores(&s, 0, whole);
     scores(&s, 1, pieces);
     CHECK(!memcmp(whole, pieces, sizeof whole));
@@ -109,6 +122,12 @@ static void check(uint32_t type, int relu, int picks, double tolerance)
             double want = (double)s.bias[n];
             for (int r = 0; r < RANK; r++)
                 want += (double)s.w2[n * RANK + r] * h[r];
+            const float *side = s.sides + n * PREDICT_TWO_SIDED;
+            if (two_sided) {
+                below += want < 0 && sided(side, want) > 0.25;
+                end += want < -(double)side[2];
+                want = sided(side, want);
+            }
             worst = fmax(worst, fabs(want - (double)whole[t * FF + n]));
             wrong += (bits[n / 8] >> (n % 8) & 1) != (whole[t * FF + n] > 0.25f);
         }
@@ -116,23 +135,31 @@ static void check(uint32_t type, int relu, int picks, double tolerance)
     }
     CHECK_MSG(worst <= tolerance, "type %u: off by %g", type, worst);
     CHECK(wrong == 0);
+    CHECK_MSG(!two_sided || (below > 0 && end > 0), "%d below, %d beyond", below, end);
 }
 
 int main(void)
 {
     struct err e = { 0 };
     kernels_init(cpu_detect());
-    check(QUANT_F32, 0, 0, 1e-4);
-    check(QUANT_F32, 1, 0, 1e-4);
-    check(QUANT_Q8_0, 0, 0, 0.15);
-    check(QUANT_Q4_0, 1, 0, 0.15);
-    check(QUANT_F32, 0, 1, 1e-4);
-    check(QUANT_F32, 1, 1, 1e-4);
-    check(QUANT_Q4_0, 0, 1, 0.15);
+    for (int two_sided = 0; two_sided < 2; two_sided++) {
+        check(QUANT_F32, 0, 0, two_sided, 1e-4);
+        check(QUANT_F32, 1, 0, two_sided, 1e-4);
+        check(QUANT_Q8_0, 0, 0, two_sided, 0.15);
+        check(QUANT_Q4_0, 1, 0, two_sided, 0.15);
+        check(QUANT_F32, 0, 1, two_sided, 1e-4);
+        check(QUANT_F32, 1, 1, two_sided, 1e-4);
+        check(QUANT_Q4_0, 0, 1, two_sided, 0.15);
+    }
     for (int i = 0; i < PREDICT_INPUTS; i++)
         CHECK(predict_input_by_name(predict_input_name((enum predict_input)i)) == i);
     CHECK(predict_input_by_name("gate") == -1);
     CHECK(predict_bytes(64, 32, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 32 * 68 + 44 * 18 + 44 * 4);
+    CHECK(predict_bytes(64, 32, 44, QUANT_Q8_0, QUANT_Q4_0, predict_numbers(1, 1)) == 32 * 68 + 44 * 18 + 44 * 12);
+    struct predict_pieces one, two;
+    predict_pieces_of(2048, 64, 36, 0, 14336, 0, 64, 4096, &one);
+    predict_pieces_of(2048, 64, 36, 1, 14336, 0, 64, 4096, &two);
+    CHECK(two.range == one.range && two.ranges == one.ranges && two.buffer_bytes == one.buffer_bytes + 2 * 4 * one.range * one.ranges);
     CHECK(predict_bytes(64, 33, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 0); /* no whole number of blocks */
     CHECK(predict_bytes(64, 0, 44, QUANT_F32, QUANT_F32, 1) == 0);
     CHECK(predict_bytes(64, 32, 44, PREDICT_PICK, QUANT_Q4_0, 1) == 32 * 8 + 44 * 18 + 44 * 4);

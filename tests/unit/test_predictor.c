@@ -1,10 +1,12 @@
 /* Making predictors: linear algebra on small matrices, a model whose gates really are of low rank, and that
  * threads do not change bits. */
 #include "common/base/cpu.h"
+#include "common/model/nn.h"
 #include "common/offline/linalg.h"
 #include "profiler/predictors/predictor.h"
 #include "tests/test.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,8 +117,8 @@ static struct result run(int rank, int threads, int epochs, int two_inputs)
     struct predictor_data d = { .d = D, .n_ff = FF, .n = N, .n_train = TRAIN, .f = f, .x = two_inputs ? x : f };
     const struct predictor_options o = { .epochs = epochs, .batch = 128, .lr = 2e-3, .weight = 8, .seed = 3 };
     CHECK_MSG(predictor_base_new(&d, gate, NULL, rank, pool, &b, &e) == 0, "%s", e.msg);
-    CHECK(predictor_targets(gate, NULL, none, D, FF, f, TRAIN, pool, train, &e) == 0);
-    CHECK(predictor_targets(gate, NULL, none, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, none, NULL, D, FF, f, TRAIN, pool, train, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, none, NULL, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
     CHECK(predictor_start(b, rank, &w, &e) == 0);
     for (int i = 0; i < 2; i++) {
         if (i && epochs)
@@ -164,7 +166,7 @@ static void few_of_many(int two_inputs)
         struct predictor_packed q = { 0 };
         struct predictor_counts c;
         CHECK_MSG(predictor_base_new(&d, gate[i], NULL, i ? 64 : K, pool, &b, &e) == 0, "%s", e.msg);
-        CHECK(predictor_targets(gate[i], NULL, none, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
+        CHECK(predictor_targets(gate[i], NULL, none, NULL, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
         CHECK(predictor_start(b, K, &w, &e) == 0 && predictor_quantise(&w, b, NULL, QUANT_F32, &q, &e) == 0 &&
               predictor_counts_new(&c, &e) == 0 && predictor_count(&q.p, &d, SEEN, TOKENS - SEEN, held, pool, &c, &e) == 0);
         density[i] = predictor_point_of(&c, 0.95).density;
@@ -229,6 +231,93 @@ static void shifts(void)
     pool_free(pool[1]);
 }
 
+/* Whether a gate fires, as the runtime decides it. */
+static int fires(float gate, float threshold, enum model_act act)
+{
+    nn_silence(&gate, &threshold, 1, act);
+    return gate != 0;
+}
+
+/* On a grid of gates: inside what the edges say exactly where it fires, but within rounding of an edge. */
+static void edges(void)
+{
+    static const enum model_act acts[2] = { MODEL_ACT_SILU, MODEL_ACT_GELU };
+    static const float thresholds[] = { 1e-4f, 0.01f, 0.1f, 0.1699f, 0.27f, 0.2785f, 0.5f, 3, 500 };
+    for (int a = 0; a < 2; a++)
+        for (size_t k = 0; k < sizeof thresholds / sizeof *thresholds; k++) {
+            float at[PREDICTOR_EDGES], t = thresholds[k];
+            int wrong = 0, below = 0;
+            predictor_edges(t, acts[a], at);
+            for (int i = -4000; i <= 4000; i++) {
+                float g = (float)i * 0.005f + 0.0001f, in = predictor_inside(g, at);
+                wrong += fabsf(in) > 1e-4f && (in > 0) != fires(g, t, acts[a]);
+                below += in > 0 && g < 0;
+            }
+            CHECK_MSG(!wrong, "act %d, threshold %g: %d gates of 8001", a, (double)t, wrong);
+            CHECK((below > 0) == (isfinite(at[1]) != 0) && (below > 0) == (t < (a ? 0.16997f : 0.27846f)));
+            CHECK(at[0] > 0 && at[0] <= 2 * t && (isinf(at[1]) ? isinf(at[2]) : at[2] < at[1] && at[1] < 0));
+        }
+    float zero[PREDICTOR_EDGES];
+    predictor_edges(0, MODEL_ACT_SILU, zero);
+    CHECK(predictor_inside(0.01f, zero) > 0 && predictor_inside(-0.01f, zero) > 0 && predictor_inside(-50, zero) > 0);
+}
+
+/* Neurons that fire on either side of a silent interval: a two-sided predictor of the gates' rank finds them, a one-sided one would
+ * predict nearly all. */
+static void two_sides(int columns)
+{
+    enum { K = 32 };
+    static float f[N * D], gate[FF * D], at[FF * PREDICTOR_EDGES];
+    static uint8_t train[TRAIN * FF], held[(N - TRAIN) * FF];
+    struct err e = { 0 };
+    struct pool *pool;
+    struct predictor_base *b = NULL;
+    struct predictor_weights w = { 0 };
+    struct predictor_packed q = { 0 };
+    struct predictor_counts c[3];
+    const struct predictor_options o = { .epochs = 4, .batch = 128, .lr = 2e-3, .weight = 2, .seed = 3 };
+    int wrong = 0;
+    state = 23;
+    for (int i = 0; i < N * D; i++)
+        f[i] = normal() * (i % D < K ? 1 : 0.02f);
+    for (int i = 0; i < FF * D; i++)
+        gate[i] = (i % D ? normal() / sqrtf(K) : 0) - (i % D == 0 ? 0.3f : 0);
+    for (int i = 0; i < FF; i++)
+        predictor_edges(0.05f + 0.4f * (float)i / FF, MODEL_ACT_SILU, at + i * PREDICTOR_EDGES);
+    CHECK(pool_new(2, NULL, &pool, &e) == 0);
+    struct predictor_data d = { .d = D, .n_ff = FF, .n = N, .n_train = TRAIN, .f = f, .x = f, .edges = at };
+    CHECK(predictor_targets(gate, NULL, none, at, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
+    for (int i = 0; i < 50 * FF; i++) {
+        float z = 0;
+        for (int j = 0; j < D; j++)
+            z += gate[i % FF * D + j] * f[(TRAIN + i / FF) * D + j];
+        wrong += (held[i] > 127) != fires(z, 0.05f + 0.4f * (float)(i % FF) / FF, MODEL_ACT_SILU);
+    }
+    CHECK_MSG(wrong <= 2, "%d of %d targets", wrong, 50 * FF); /* sums in another order */
+    CHECK_MSG((columns ? predictor_columns_new : predictor_base_new)(&d, gate, NULL, K, pool, &b, &e) == 0, "%s", e.msg);
+    CHECK(predictor_targets(gate, NULL, none, at, D, FF, f, TRAIN, pool, train, &e) == 0 && predictor_start(b, K, &w, &e) == 0);
+    CHECK(w.sides && isfinite(w.sides[0]) && w.sides[2 * FF - 2] == FLT_MAX);
+    for (int i = 0; i < 3; i++) {
+        if (i == 1 && !columns)
+            CHECK(predictor_train(&w, b, &d, train, &o, pool, NULL, NULL, &e) == 0);
+        if (i == 2) /* one-sided */
+            free(w.sides), w.sides = NULL;
+        CHECK(predictor_quantise(&w, b, NULL, QUANT_Q8_0, &q, &e) == 0 && q.p.two_sided == (i < 2) && predictor_counts_new(&c[i], &e) == 0 &&
+              predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c[i], &e) == 0);
+        predictor_packed_free(&q);
+    }
+    double density[3], oracle = (double)c[0].n_active / (double)(c[0].n_active + c[0].n_inactive);
+    for (int i = 0; i < 3; i++) {
+        density[i] = predictor_point_of(&c[i], 0.99).density;
+        predictor_counts_free(&c[i]);
+    }
+    printf("# oracle %.4f; two-sided %.4f, trained %.4f; one-sided %.4f\n", oracle, density[0], density[1], density[2]);
+    CHECK(density[0] < 1.1 * oracle && density[1] < 1.1 * oracle && density[2] > 1.3 * oracle);
+    predictor_weights_free(&w);
+    predictor_base_free(b);
+    pool_free(pool);
+}
+
 static void hot_set(void)
 {
     struct err e = { 0 };
@@ -248,6 +337,9 @@ int main(void)
     linear_algebra();
     hot_set();
     shifts();
+    edges();
+    two_sides(0);
+    two_sides(1);
     few_of_many(0);
     few_of_many(1);
     struct result exact = run(64, 2, 0, 0), one = run(32, 1, 6, 0), two = run(32, 2, 6, 0), three = run(32, 3, 6, 0);

@@ -70,7 +70,7 @@ static struct seen measure(int rank, int other, int threads)
     const struct predictor_data d = { .d = D, .n_ff = FF, .n = N, .n_train = TRAIN, .f = f, .x = other ? x : f };
     CHECK(pool_new(threads, NULL, &pool, &e) == 0);
     CHECK_MSG(predictor_columns_new(&d, gate, NULL, RANK, pool, &b, &e) == 0, "%s", e.msg);
-    CHECK(predictor_targets(gate, NULL, none, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, none, NULL, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
     CHECK(predictor_start(b, rank, &w, &e) == 0 && predictor_quantise(&w, b, NULL, QUANT_Q8_0, &q, &e) == 0 &&
           predictor_counts_new(&c, &e) == 0 && predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c, &e) == 0);
     for (int k = 0; 32 * k < rank; k++) {

@@ -65,7 +65,8 @@ static int table_new(struct table *t, size_t n, struct err *e)
 static void to_row(const struct trace_predictor *x, struct table *t, size_t i)
 {
     const uint32_t u[U32S] = { (uint32_t)x->input, (uint32_t)x->layer, (uint32_t)x->block, (uint32_t)x->rank,
-                               (uint32_t)x->relu, (uint32_t)x->has_bias, x->type1, x->type2, (uint32_t)x->n_points,
+                               (uint32_t)x->relu,
+                               (uint32_t)predict_numbers(x->has_bias, x->two_sided), x->type1, x->type2, (uint32_t)x->n_points,
                                (uint32_t)x->n_train, (uint32_t)x->n_held };
     const float f[F32S] = { x->at.recall, x->at.threshold, x->at.density, x->at.precision, (float)x->true_density,
                             (float)x->start_density, (float)x->hot_density };
@@ -99,16 +100,19 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
         what = "an unknown input";
     else if (t->u[LAYER][i] >= (uint32_t)h->n_layers || t->u[BLOCK][i] >= (uint32_t)model_ffn_blocks(h))
         what = "no layer or expert of the model";
-    else if (t->u[RANK][i] < 1 || t->u[RANK][i] > PREDICT_MAX_RANK || t->u[RELU][i] > 1 || t->u[BIAS][i] > 1 ||
-             t->u[POINTS][i] > TRACE_PREDICT_POINTS)
+    else if (t->u[RANK][i] < 1 || t->u[RANK][i] > PREDICT_MAX_RANK || t->u[RELU][i] > 1 ||
+             (t->u[BIAS][i] > 1 && t->u[BIAS][i] != PREDICT_TWO_SIDED) || t->u[POINTS][i] > TRACE_PREDICT_POINTS)
         what = "an impossible rank, flag or number of points";
+    else if ((t->u[BIAS][i] == PREDICT_TWO_SIDED) != (h->thresholds != 0))
+        what = h->thresholds ? "one side, where neurons have thresholds" : "two sides, where neurons have no thresholds";
     if (!what) {
         *x = (struct trace_predictor){ .input = (enum predict_input)t->u[INPUT][i],
                                        .layer = (int)t->u[LAYER][i],
                                        .block = (int)t->u[BLOCK][i],
                                        .rank = (int)t->u[RANK][i],
                                        .relu = (int)t->u[RELU][i],
-                                       .has_bias = (int)t->u[BIAS][i],
+                                       .has_bias = t->u[BIAS][i] > 0,
+                                       .two_sided = t->u[BIAS][i] == PREDICT_TWO_SIDED,
                                        .type1 = t->u[TYPE1][i],
                                        .type2 = t->u[TYPE2][i],
                                        .at = { t->f[RECALL][i], t->f[THRESHOLD][i], t->f[DENSITY][i],
@@ -119,7 +123,8 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
                                        .n_train = t->u[TRAIN][i],
                                        .n_held = t->u[HELD][i],
                                        .n_points = (int)t->u[POINTS][i] };
-        x->bytes = predict_bytes(h->d_model, x->rank, h->n_ff, x->type1, x->type2, x->has_bias);
+        x->bytes = predict_bytes(h->d_model, x->rank, h->n_ff, x->type1, x->type2,
+                                 predict_numbers(x->has_bias, x->two_sided));
         for (int k = 0; k < x->n_points; k++) {
             const float *v = t->curve + (i * TRACE_PREDICT_POINTS + (size_t)k) * 4;
             x->curve[k] = (struct trace_predict_point){ v[0], v[1], v[2], v[3] };
@@ -344,7 +349,7 @@ static int all_weights(struct trace_h5_file *f, int write, const struct model_hp
     if ((r = weights(f, write, x, "fc1", TRACE_U8, (uint64_t)x->rank, row1, in[0], out[0], e)) < 0 ||
         (r = weights(f, write, x, "fc2", TRACE_U8, (uint64_t)h->n_ff, row2, in[1], out[1], e)) < 0 || !x->has_bias)
         return r;
-    return weights(f, write, x, "bias", TRACE_F32, (uint64_t)h->n_ff, 0, in[2], out[2], e);
+    return weights(f, write, x, "bias", TRACE_F32, (uint64_t)h->n_ff, x->two_sided ? PREDICT_TWO_SIDED : 0, in[2], out[2], e);
 }
 
 int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
@@ -352,9 +357,10 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
 {
     void *const in[3] = { fc1, fc2, bias };
     const void *const none[3] = { NULL, NULL, NULL };
-    memset(bias, 0, (size_t)p->shape.h.n_ff * sizeof *bias);
+    size_t numbers = (size_t)p->shape.h.n_ff * (size_t)predict_numbers(1, x->two_sided);
+    memset(bias, 0, numbers * sizeof *bias);
     int r = all_weights(&p->h5, 0, &p->shape.h, x, in, none, e);
-    for (int i = 0; i < p->shape.h.n_ff && !r; i++)
+    for (size_t i = 0; i < numbers && !r; i++)
         if (!isfinite(bias[i]))
             r = err_set(e, ERR_FORMAT, "'%s': the bias of predictor %s of layer %d, expert %d is not finite", p->h5.path,
                         predict_input_name(x->input), x->layer, x->block);

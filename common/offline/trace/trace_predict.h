@@ -26,7 +26,7 @@ struct trace_predict_point {
 struct trace_predictor {
     enum predict_input input;
     int layer, block;
-    int rank, relu, has_bias;
+    int rank, relu, has_bias, two_sided;
     uint32_t type1, type2;
     struct trace_predict_point at;  /* the chosen operating point */
     double true_density;            /* an oracle's */
@@ -82,8 +82,8 @@ const struct trace_predict_point *trace_predict_point_for(const struct trace_pre
 int trace_predict_quality(const struct trace_predictors *p, const struct trace_predict_quality **rows);
 const char *trace_predict_corpus(const struct trace_predictors *p);
 
-/* Weights, neurons in original order: fc1 [rank] rows of d_model, fc2 [n_ff] rows of rank; bias [n_ff] is zero where
- * there is none. */
+/* Weights, neurons in original order: fc1 [rank] rows of d_model, fc2 [n_ff] rows of rank; bias
+ * [n_ff], zero where there is none, or two-sided as in predict.h. */
 int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
                           float *bias, struct err *e);
 

@@ -119,7 +119,7 @@ static void text(const struct pack *p, int tensors)
     for (int i = 0; tensors && i < p->n_predictors; i++) {
         const struct pack_predictor *x = &p->predictors[i];
         printf("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input),
-               predict_type_name(x->type1), predict_type_name(x->type2), x->rank, x->relu ? ", ReLU" : "",
+               predict_type_name(x->type1), predict_type_name(x->type2), x->rank, x->two_sided ? ", two-sided" : x->relu ? ", ReLU" : "",
                (unsigned long long)x->offset, (unsigned long long)x->bytes);
     }
     for (int i = 0; tensors && i < p->n_dense; i++) {
@@ -223,6 +223,8 @@ static struct js *predictors_json(const struct pack *p)
         js_set_int(o, "block", x->block);
         js_set_int(o, "rank", x->rank);
         js_set_bool(o, "relu", x->relu);
+        if (x->two_sided)
+            js_set_bool(o, "two_sided", 1);
         js_set_str(o, "fc1_type", predict_type_name(x->type1));
         js_set_str(o, "fc2_type", predict_type_name(x->type2));
         js_set_u64(o, "offset", x->offset);

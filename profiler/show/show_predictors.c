@@ -53,7 +53,8 @@ static void print_input(const struct trace_info *i, const struct trace_predictor
            list->input == PREDICT_FFN     ? "FFN's input"
            : list->input == PREDICT_BLOCK ? "layer's input before attention (lookahead)"
                                           : "residual before the FFN's norm",
-           predict_type_name(list->type2), list->relu ? ", ReLU between" : "", "layer", "rank", "bytes",
+           predict_type_name(list->type2),
+           list->two_sided ? ", for gates on either side of zero" : list->relu ? ", ReLU between" : "", "layer", "rank", "bytes",
            "of FFN", "recall", "precision", "density", "oracle", "ratio", "no train.", "hot only");
     for (int k = 0; k < n;) {
         struct sum s = { 0 };
@@ -164,6 +165,8 @@ struct js *show_predictors_json(const struct trace *t, const struct trace_predic
         js_set_int(o, "block", x->block);
         js_set_int(o, "rank", x->rank);
         js_set_bool(o, "relu", x->relu);
+        if (x->two_sided)
+            js_set_bool(o, "two_sided", 1);
         js_set_str(o, "fc1_type", predict_type_name(x->type1));
         js_set_str(o, "fc2_type", predict_type_name(x->type2));
         js_set_u64(o, "bytes", x->bytes);

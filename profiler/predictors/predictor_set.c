@@ -772,7 +772,7 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
             p->layer[n++] = l;
     p->n_layers = n, p->o.layers = NULL;
     if (h->thresholds && o->loss_weighting > 0)
-        r = err_set(e, ERR_USAGE, "--loss-weighting: '%s': its neurons have thresholds (trace --silence), at which they all contribute alike",
+        r = err_set(e, ERR_USAGE, "--loss-weighting: '%s': its neurons have thresholds (trace --silence), at which each contributes the same",
                     p->info->path);
     else if (!h->thresholds && h->act == MODEL_ACT_SILU)
         r = err_set(e, ERR_UNSUPPORTED,

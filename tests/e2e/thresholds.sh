@@ -172,8 +172,8 @@ for arch in llama gemma; do
 done
 listed() { "$BIN/thermo-pack" inspect --json "$tmp/m.thermo" | grep -q '"two_sided": true' && "$BIN/thermo-profile" show "$tmp/t.h5" | grep -q "either side of zero"; }
 check "inspect and show say that they are two-sided" listed
-unweighted() { predictors --loss-weighting 0.5 2> "$tmp/err"; [ $? -eq 2 ] && grep -q -- "--loss-weighting.*contribute alike" "$tmp/err"; }
-check "loss weighting is refused: thresholds weigh already" unweighted
+unweighted() { predictors --loss-weighting 0.5 2> "$tmp/err"; [ $? -eq 2 ] && grep -q -- "--loss-weighting.*contributes the same" "$tmp/err"; }
+check "loss weighting is refused: thresholds have it in them" unweighted
 
 # ---- who has none ----
 refuses() # PATTERN gguf-make's options

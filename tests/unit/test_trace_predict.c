@@ -15,9 +15,10 @@ enum { RANK = 6 };
 struct made {
     int n, salt, stop_at;
     uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
-    float bias[SAMPLE_FF];
+    float bias[SAMPLE_FF * PREDICT_TWO_SIDED];
 };
 
+static int two_sided;
 static int pick_to; /* 0: fc1 is a matrix; else the input that its last row picks */
 
 static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
@@ -29,7 +30,8 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
     *x = (struct trace_predictor){ .input = i / SAMPLE_LAYERS ? PREDICT_BLOCK : PREDICT_FFN,
                                    .layer = i % SAMPLE_LAYERS,
                                    .rank = RANK,
-                                   .has_bias = i != 1,
+                                   .has_bias = i != 1 || two_sided,
+                                   .two_sided = two_sided,
                                    .type1 = QUANT_F16,
                                    .type2 = QUANT_F16,
                                    .n_points = 2,
@@ -45,7 +47,7 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
         m->fc1[k] = (uint16_t)(k + 1000 * i + m->salt);
     for (int k = 0; k < SAMPLE_FF * RANK; k++)
         m->fc2[k] = (uint16_t)(k * 3 + i + m->salt);
-    for (int k = 0; k < SAMPLE_FF; k++)
+    for (int k = 0; k < SAMPLE_FF * predict_numbers(1, two_sided); k++)
         m->bias[k] = (float)(k - i + m->salt);
     if (pick_to) {
         x->type1 = PREDICT_PICK;
@@ -302,6 +304,41 @@ static void damage(void)
     free(good);
 }
 
+/* Of neurons with thresholds, whose predictors have two sides, and of no others. */
+static void sides(int thresholds)
+{
+    static struct trace_sample s;
+    static uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
+    float bias[SAMPLE_FF * PREDICT_TWO_SIDED];
+    char name[300];
+    snprintf(name, sizeof name, "%s.sides", path);
+    sample_init(&s, 0, 0, 1);
+    if (thresholds)
+        sample_add_thresholds(&s);
+    for (two_sided = 0; two_sided < 2; two_sided++) {
+        struct err e = { 0 };
+        struct trace *t = NULL;
+        struct trace_predictors *p = NULL;
+        int n = 0;
+        CHECK_MSG(sample_write(&s, name, 1, NULL, &e) == 0 && save(name, name, 2, 3, -1, &e) == 0 && trace_open(name, &t, &e) == 0, "%s", e.msg);
+        int r = trace_predictors_open(t, &p, &e);
+        if (two_sided != thresholds) {
+            CHECK(r == ERR_FORMAT && !p && strstr(e.msg, thresholds ? "one side, where neurons have thresholds"
+                                                                    : "two sides, where neurons have no thresholds"));
+        } else {
+            const struct trace_predictor *list = r ? NULL : trace_predictors_list(p, &n);
+            CHECK_MSG(n == 2 && list[1].two_sided == thresholds, "%s", e.msg);
+            CHECK(n == 2 && trace_predictors_read(p, &list[0], fc1, fc2, bias, &e) == 0);
+            CHECK(!thresholds || (list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 12 &&
+                                  bias[SAMPLE_FF * PREDICT_TWO_SIDED - 1] == SAMPLE_FF * PREDICT_TWO_SIDED - 1 + 3));
+        }
+        trace_predictors_close(p);
+        trace_close(t);
+    }
+    two_sided = 0;
+    unlink(name);
+}
+
 int main(void)
 {
     static struct trace_sample s;
@@ -329,6 +366,8 @@ int main(void)
     picked();
     merging();
     points();
+    sides(0);
+    sides(1);
     damage();
     unlink(path);
     unlink(other);

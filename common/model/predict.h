@@ -5,16 +5,19 @@
  *
  *   score[i] = < fc2_i, g(fc1 x) > + bias[i]       predicted active: score[i] > threshold
  *
- * with g the identity or ReLU. Where neurons have thresholds (nn_silence) a gate also fires far below 0, and the score is two-sided:
+ * with g the identity or ReLU. Where neurons have thresholds (nn_silence) a gate also fires far below 0, and the score
+ * is two-sided:
  *
  *   s = < fc2_i, g(fc1 x) > + bias[i]              how far the predicted gate is above the silent interval
  *   score[i] = max(s, min(-(s + width[i]), s + reach[i]))
  *
- * width: of the silent interval; reach: from its upper edge down to where act(gate) falls below the threshold again. One threshold, at
- * most 0 as a rule, then widens what is predicted on all sides alike. The trainer measures recall with these very functions, the runtime decides
- * with them: same weights and same SIMD tier, same bits, whatever the threads, ranges and tokens per call
- * (kernels.h). Products take int8 activations where the type has them. Thread-safe; cannot fail after
- * predict_init. A caller with several threads divides rows of the hidden layer, then ranges of neurons. */
+ * width: of the silent interval; reach: from its upper edge down to where act(gate) falls below the threshold again.
+ * One threshold, at most 0 as a rule, then widens what is predicted on all sides equally.
+ *
+ * The trainer measures recall with these very functions, the runtime decides with them: same weights and same SIMD
+ * tier, same bits, whatever the threads, ranges and tokens per call (kernels.h). Products take int8 activations where
+ * the type has them. Thread-safe; cannot fail after predict_init. A caller with several threads divides rows of the
+ * hidden layer, then ranges of neurons. */
 #include "common/base/err.h"
 #include "common/kernels/kernels.h"
 

@@ -59,8 +59,8 @@ void predictor_block_free(struct predictor_block *b);
  * none. The caller frees them, after an error too. */
 int predictor_biases(const struct model *m, int layer, int block, float *out[2], struct err *e);
 
-/* Edges of what a layer's thresholds silence, f32[n_ff][PREDICTOR_EDGES] (predictor.h) in malloc'd memory, or NULL where neurons have none. The
- * caller frees them, after an error too. */
+/* Edges of what a layer's thresholds silence, f32[n_ff][PREDICTOR_EDGES] (predictor.h) in malloc'd memory, or NULL where
+ * neurons have none. The caller frees them, after an error too. */
 int predictor_layer_edges(const struct model *m, int layer, float **out, struct err *e);
 
 /* Floats of one block's share of a tensor, out[elements]. Blocks are read in order from 0; after the last the tensor's

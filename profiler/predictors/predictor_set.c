@@ -772,8 +772,8 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
             p->layer[n++] = l;
     p->n_layers = n, p->o.layers = NULL;
     if (h->thresholds && o->loss_weighting > 0)
-        r = err_set(e, ERR_USAGE, "--loss-weighting: '%s': its neurons have thresholds (trace --silence), at which each contributes the same",
-                    p->info->path);
+        r = err_set(e, ERR_USAGE, "--loss-weighting: '%s': its neurons have thresholds (trace --silence), at which each "
+                    "contributes the same", p->info->path);
     else if (!h->thresholds && h->act == MODEL_ACT_SILU)
         r = err_set(e, ERR_UNSUPPORTED,
                     "'%s': with activation silu every neuron is active: there is nothing to predict (trace --silence makes "

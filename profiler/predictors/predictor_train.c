@@ -89,7 +89,8 @@ static void gradients(const struct trainer *t, int first, int n, float *s, float
         const uint8_t *target = t->targets + t->order[i] * (size_t)t->n_ff + (size_t)first;
         float *row = s + (size_t)i * NEURONS;
         for (int j = 0; j < n; j++) {
-            float sign = 1, z = score(t, first + j, row[j] + t->b[first + j], &sign), q = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + q) : q / (1 + q);
+            float sign = 1, z = score(t, first + j, row[j] + t->b[first + j], &sign);
+            float q = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + q) : q / (1 + q);
             float y = (float)target[j] * (1 / 255.0f);
             row[j] = sign * ((1 - y) * p - weight * y * (1 - p)) * norm;
             grad_b[j] += row[j];

@@ -1,8 +1,9 @@
 /* activation-stats TRACE.h5: what a trace says about its model's activation pattern, as JSON: rate, skew, persistence,
  * and what caches of a part of every layer's neurons would hit. Tests hold synthetic models to what they promise with
  * it. Persistence and caches come from the trace's window; a cache segment belongs to a layer, experts share
- * it, units are neurons, and the first quarter of the window only warms up. Caches: LRU, LFU (common/plan/cache), the hottest by the trace's
- * counts pinned, and Belady's, which knows what comes next and may use a neuron without keeping it. */
+ * it, units are neurons, and the first quarter of the window only warms up. Caches: LRU, LFU (common/plan/cache), the
+ * hottest by the trace's counts pinned, and Belady's, which knows what comes next and may use a neuron without keeping
+ * it. */
 #include "common/base/js.h"
 #include "common/offline/trace/trace.h"
 #include "common/plan/cache.h"

@@ -216,7 +216,8 @@ static void test_streams(int rank, int n_ff, int picks, int two_sided)
             continue;
         uint64_t passes = v.chunk == 1 ? ES_SEQ : (ES_SEQ + 4) / 5, least = 0;
         for (int l = 0; l < ES_LAYERS; l++)
-            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.always[l]) * (s.rank + predict_numbers(1, two_sided))) * 4 : 0;
+            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) +
+                                                      (s.n_ff - x.always[l]) * (s.rank + predict_numbers(1, two_sided))) * 4 : 0;
         CHECK_MSG(r == 0 && !memcmp(first, other, sizeof first), "layers %d, %d buffers more, %d threads, %s: %s",
                   v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
         CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));

@@ -302,8 +302,8 @@ static void two_sides(int columns)
             CHECK(predictor_train(&w, b, &d, train, &o, pool, NULL, NULL, &e) == 0);
         if (i == 2) /* one-sided */
             free(w.sides), w.sides = NULL;
-        CHECK(predictor_quantise(&w, b, NULL, QUANT_Q8_0, &q, &e) == 0 && q.p.two_sided == (i < 2) && predictor_counts_new(&c[i], &e) == 0 &&
-              predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c[i], &e) == 0);
+        CHECK(predictor_quantise(&w, b, NULL, QUANT_Q8_0, &q, &e) == 0 && q.p.two_sided == (i < 2) &&
+              predictor_counts_new(&c[i], &e) == 0 && predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c[i], &e) == 0);
         predictor_packed_free(&q);
     }
     double density[3], oracle = (double)c[0].n_active / (double)(c[0].n_active + c[0].n_inactive);

@@ -320,7 +320,8 @@ static void sides(int thresholds)
         struct trace *t = NULL;
         struct trace_predictors *p = NULL;
         int n = 0;
-        CHECK_MSG(sample_write(&s, name, 1, NULL, &e) == 0 && save(name, name, 2, 3, -1, &e) == 0 && trace_open(name, &t, &e) == 0, "%s", e.msg);
+        CHECK_MSG(sample_write(&s, name, 1, NULL, &e) == 0 && save(name, name, 2, 3, -1, &e) == 0 && trace_open(name, &t, &e) == 0, "%s",
+                  e.msg);
         int r = trace_predictors_open(t, &p, &e);
         if (two_sided != thresholds) {
             CHECK(r == ERR_FORMAT && !p && strstr(e.msg, thresholds ? "one side, where neurons have thresholds"

@@ -4,7 +4,7 @@
 . tests/chain.sh
 scratch
 export MODEL="$packed" TRACES="$traces" HARDWARE="$hardware" OUT="$tmp/out" WORK="$tmp/work" NAME=embedded TOKENS=8 RUNS=2
-export MEMORY="resident 16MiB floor" PLAN_FLAGS="--mode exact" HARDWARE_FLAGS="--quick --range 8MiB --memory-range 8MiB --seconds-per-point 0.003"
+export MEMORY="resident 16MiB floor" PLAN_FLAGS="--mode exact --rlimit 1" HARDWARE_FLAGS="--quick --range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --types f16"
 accuracy() { python3 -B scripts/accuracy.py "$@"; }
 
 check "--help" says 0 "^usage: accuracy.py" accuracy --help

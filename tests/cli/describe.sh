@@ -5,7 +5,7 @@ scratch
 P=$BIN/thermo-plan
 small=datasets/descriptions/small-relu.json
 
-check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
+check "figures of a phone" phone "$tmp/hw.sqlite"
 in=(--description "$small" --hardware "$tmp/hw.sqlite")
 check "a plan from a description" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --context 256 --out "$tmp/a.json"
 check "again" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --context 256 --out "$tmp/b.json"

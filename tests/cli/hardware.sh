@@ -101,8 +101,8 @@ busy()
     for i in $(seq "$(nproc)"); do
         sh -c 'while :; do :; done' & hogs="$hogs $!"
     done
-    "$P" hardware --db "$tmp/busy.sqlite" --device box --storage "$tmp/drive" --only compute --quick --memory-range 8MiB --seconds-per-point 0.01 \
-        --patience 0.6 > "$tmp/out" 2> "$tmp/err"
+    "$P" hardware --db "$tmp/busy.sqlite" --device box --storage "$tmp/drive" --only compute --types q8_0 --quick --memory-range 8MiB \
+        --seconds-per-point 0.01 --patience 0.6 > "$tmp/out" 2> "$tmp/err"
     got=$?
     kill $hogs
     [ $got -eq 0 ] && grep -q 'other programs took up to .* waiting until it is quiet' "$tmp/err" &&

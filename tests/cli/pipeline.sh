@@ -45,7 +45,8 @@ export BIN=$tmp/bin
 random() { "$real/gguf-make" random -q --act relu --context 128 "$@"; } # [--seed N] FILE
 random --seed 1 in/m.gguf && random --seed 2 in/other.gguf || exit 1
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > in/p.csv
-"$real/thermo-profile" import -q --db in/hw.sqlite --csv "$here/datasets/devices/oneplus-12.csv" > /dev/null
+(cd "$here" && phone_csv "$tmp/in/hw.csv")
+"$real/thermo-profile" import -q --db in/hw.sqlite --csv in/hw.csv > /dev/null
 "$real/thermo-profile" import -q --db in/other.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null
 
 pipeline() { "$here/scripts/pipeline.sh" "$@" > text 2> talk < /dev/null; }

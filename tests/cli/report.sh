@@ -8,7 +8,7 @@ P=$BIN/thermo-plan
 phone "$tmp/phone.sqlite" > "$tmp/log"
 in=(--traces "$traces" --hardware "$tmp/phone.sqlite") # the same wherever this runs; a description is planned for this machine
 check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
-    --out "$tmp/plan.json"
+    --rlimit 1 --out "$tmp/plan.json"
 report() { "$P" report "$@"; }
 check "report" report "$tmp/plan.json" "${in[@]}" --out "$tmp/a.html"
 
@@ -336,7 +336,7 @@ check "a token of the paper's has one time" by_the_paper
 described()
 {
     d=datasets/descriptions/small-relu.json
-    "$P" solve --description $d --hardware "$hardware" --memory 2GiB --out "$tmp/d.json" &&
+    "$P" solve --description $d --hardware "$hardware" --memory 2GiB --rlimit 1 --out "$tmp/d.json" &&
         report "$tmp/d.json" --description $d --hardware "$hardware" --out "$tmp/d.html" && python3 "$tmp/page.py" "$tmp/d.html"
 }
 check "a plan from a description" described

@@ -15,7 +15,7 @@ chain() # gguf-make's options
     rm -f "$tmp/m.gguf" "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
     "$BIN/gguf-make" random -q --vocab 260 --context 256 "$@" "$tmp/m.gguf" &&
         "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --rlimit 1 --out "$tmp/plan.json" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 

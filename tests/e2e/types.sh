@@ -15,7 +15,7 @@ packed()
     m=$1 t=${1%.gguf}.h5; shift
     rm -f "$tmp/plan.json" "$tmp/m.thermo"
     { [ -e "$t" ] || "$BIN/thermo-profile" trace -q --model "$m" --prompts "$tmp/p.csv" --out "$t"; } &&
-        "$BIN/thermo-plan" solve -q --traces "$t" --hardware "$hw" --memory 64MiB --context 64 "$@" --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$t" --hardware "$hw" --memory 64MiB --context 64 --rlimit 1 "$@" --out "$tmp/plan.json" &&
         "$BIN/thermo-pack" pack -q --model "$m" --traces "$t" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 

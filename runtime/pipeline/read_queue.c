@@ -14,6 +14,8 @@
 
 #define EXPERT_TAGS 0x40000000u /* of requests of experts that are read ahead: beyond those of buffers and of predictors */
 
+#define ISSUE_BATCH 64           /* reads of one system call */
+
 enum early { NOT_EARLY, EARLY_READING, EARLY_ARRIVED };
 
 struct buffer {
@@ -307,10 +309,10 @@ static int next_early(struct read_queue *q, int *block, uint32_t *unit)
 /* One unit a read, for such units are large. A buffer is left for what a list finds missing before them (rule 5). */
 static int issue_early(struct read_queue *q, uint32_t most, struct err *e)
 {
-    struct io_request *batch[READ_QUEUE_BATCH];
+    struct io_request *batch[ISSUE_BATCH];
     int n = 0, block;
     uint32_t unit;
-    while (n < READ_QUEUE_BATCH && q->n_free > 1 && q->n_early + 1 < q->n_buffers && (uint32_t)(q->c->io->in_flight + n) < most &&
+    while (n < ISSUE_BATCH && q->n_free > 1 && q->n_early + 1 < q->n_buffers && (uint32_t)(q->c->io->in_flight + n) < most &&
            next_early(q, &block, &unit)) {
         const struct layout_shape *s = layout_of(q->c->shapes, q->next.layer);
         struct buffer *b = &q->buffers[q->free_buffers[--q->n_free]];
@@ -336,7 +338,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
                      struct err *e)
 {
     struct io *io = q->c->io;
-    struct io_request *batch[READ_QUEUE_BATCH];
+    struct io_request *batch[ISSUE_BATCH];
     int n = 0, r;
     uint32_t fewer = q->depth + predictor_prefetch_in_flight(q->predictors); /* that wait for a turn, not for a buffer */
     if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts)) && fewer < most)
@@ -352,7 +354,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
                 break;
             }
             batch[n++] = start_read(q, lists[i], units);
-            if (n == READ_QUEUE_BATCH) {
+            if (n == ISSUE_BATCH) {
                 if ((r = io_submit(io, batch, n, e)) < 0)
                     return r;
                 n = 0;
@@ -441,33 +443,40 @@ static void keep_early(struct read_queue *q, struct buffer *b)
         set_free(q, b);
 }
 
-int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], struct err *e)
+/* What a request brought, whose ever it is: 1 with an arrival, 0 without. */
+static int came(struct read_queue *q, struct io_request *done, struct read_arrival *out, struct err *e)
 {
-    struct io_request *done[READ_QUEUE_BATCH];
-    int n = io_reap(q->c->io, done, READ_QUEUE_BATCH, wait, e), arrivals = 0, r;
-    for (int i = 0; i < n; i++) {
-        if (done[i]->tag >= EXPERT_TAGS) {
-            if ((r = expert_prefetch_came(q->experts, done[i], &out[arrivals], e)) < 0)
-                return r;
-            arrivals += r;
-            continue;
-        }
-        if (done[i]->tag >= q->n_buffers) {
-            if ((r = predictor_prefetch_came(q->predictors, done[i], e)) < 0)
-                return r;
-            continue;
-        }
-        if (done[i]->result < 0)
-            return io_failed(q->c->io, done[i], e);
-        struct buffer *b = &q->buffers[done[i]->tag];
-        if (b->early != NOT_EARLY) {
-            keep_early(q, b);
-            continue;
-        }
-        take_in(q, b);
-        out[arrivals++] = (struct read_arrival){ b->list, b->first, b->n };
+    if (done->tag >= EXPERT_TAGS)
+        return expert_prefetch_came(q->experts, done, out, e);
+    if (done->tag >= q->n_buffers)
+        return predictor_prefetch_came(q->predictors, done, e);
+    if (done->result < 0)
+        return io_failed(q->c->io, done, e);
+    struct buffer *b = &q->buffers[done->tag];
+    if (b->early != NOT_EARLY) {
+        keep_early(q, b);
+        return 0;
     }
-    return n < 0 ? n : arrivals;
+    take_in(q, b);
+    *out = (struct read_arrival){ b->list, b->first, b->n };
+    return 1;
+}
+
+int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], int *more, struct err *e)
+{
+    struct io_request *done;
+    int arrivals = 0, n = 0, r;
+    uint32_t bytes = 0;
+    while ((*more = n == READ_QUEUE_BATCH || bytes >= READ_QUEUE_BATCH_BYTES) == 0) {
+        if ((r = io_reap(q->c->io, &done, 1, wait && !n, e)) <= 0)
+            return r < 0 ? r : arrivals;
+        n++;
+        bytes += done->len;
+        if ((r = came(q, done, &out[arrivals], e)) < 0)
+            return r;
+        arrivals += r;
+    }
+    return arrivals;
 }
 
 int read_queue_in_flight(const struct read_queue *q)

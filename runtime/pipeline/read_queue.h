@@ -25,7 +25,10 @@ struct read_queue;
 struct predictor_prefetch;
 struct expert_prefetch;
 
-#define READ_QUEUE_BATCH 64 /* arrivals of one call */
+/* Arrivals of one call, at most so many, or until they have so many bytes: a drive that ends all of its reads at once has new ones, and
+ * workers have work, before all of them are copied. */
+#define READ_QUEUE_BATCH       16
+#define READ_QUEUE_BATCH_BYTES (64u << 10)
 
 /* c outlives it. Takes memory.reads and the buffers at the beginning of staging; behind those, streamed predictors (predictor_prefetch.h).
  * NULL: ERR_NOMEM. */
@@ -53,8 +56,8 @@ int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e);
 int read_queue_issue(struct read_queue *q, struct list *const *lists, int n, uint32_t most, int *pressure, struct err *e);
 
 /* Takes in what has arrived; waits for a read when `wait` is set and one is in flight. Reads of streamed predictors are theirs,
- * and no arrivals. Returns how many arrivals there are. ERR_IO, ERR_INTR. */
-int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], struct err *e);
+ * and no arrivals. Returns how many arrivals there are; *more: there may be others. ERR_IO, ERR_INTR. */
+int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], int *more, struct err *e);
 
 /* Nobody needs the bytes of an entry any more. */
 void read_queue_release(struct read_queue *q, const struct list *l, const struct entry *e);

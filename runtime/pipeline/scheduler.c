@@ -371,10 +371,10 @@ void scheduler_finish(struct scheduler *s, const struct job *j, const struct cou
 
 /* ---- the coordinator ---- */
 
-int scheduler_collect(struct scheduler *s, int wait, struct err *e)
+static int collect(struct scheduler *s, int wait, int *more, struct err *e)
 {
     struct read_arrival came[READ_QUEUE_BATCH];
-    int n = read_queue_collect(s->q, wait, came, e);
+    int n = read_queue_collect(s->q, wait, came, more, e);
     for (int i = 0; i < n; i++) {
         const struct list *l = came[i].list;
         for (uint32_t k = came[i].first; k < came[i].first + came[i].n; k++)
@@ -384,6 +384,12 @@ int scheduler_collect(struct scheduler *s, int wait, struct err *e)
     for (int i = 0; i < s->n_passes && n > 0; i++)
         pass_flush(&s->pass[i]);
     return n < 0 ? n : 0;
+}
+
+int scheduler_collect(struct scheduler *s, int wait, struct err *e)
+{
+    int more;
+    return collect(s, wait, &more, e);
 }
 
 static int issue(struct scheduler *s, uint32_t most, struct err *e)
@@ -410,9 +416,10 @@ int scheduler_read(struct scheduler *s, uint32_t most, int ahead, struct err *e)
     return r < 0 ? r : prediction_feed(s, ahead, e);
 }
 
-static int coordinate(struct scheduler *s, struct err *e)
+/* What has arrived, what that tells, and reads in place of it. more: there may be other arrivals. */
+static int follow_arrivals(struct scheduler *s, int *more, struct err *e)
 {
-    int r = scheduler_collect(s, 0, e);
+    int r = collect(s, 0, more, e);
     if (r < 0)
         return r;
     prediction_list(s);
@@ -423,6 +430,16 @@ static int coordinate(struct scheduler *s, struct err *e)
     if (s->now.alone && s->c->no_prefetch)
         return prediction_feed(s, 0, e);
     return scheduler_read(s, s->now.alone ? SCHEDULE_READS_AHEAD : UINT32_MAX, !s->c->no_prefetch, e);
+}
+
+/* A drive may end all of its reads at once (a paravirtual one raises its interrupt when its queue is empty): it has new ones, and
+ * workers have work, before everything that came is taken in. */
+static int coordinate(struct scheduler *s, struct err *e)
+{
+    int more = 1, r = 0;
+    while (r == 0 && more)
+        r = follow_arrivals(s, &more, e);
+    return r;
 }
 
 /* With no_overlap: jobs are withheld until every read that can be made has arrived. */

@@ -61,10 +61,13 @@ static int issue(uint32_t most, int *pressure)
 static int collect_all(void)
 {
     struct read_arrival came[READ_QUEUE_BATCH];
-    int n = 0, r;
-    while (read_queue_in_flight(t.q)) {
-        if ((r = read_queue_collect(t.q, 1, came, &t.s.e)) < 0)
+    int n = 0, r, more, before;
+    while ((before = read_queue_in_flight(t.q)) > 0) {
+        if ((r = read_queue_collect(t.q, 1, came, &more, &t.s.e)) < 0)
             return -1;
+        int taken = before - read_queue_in_flight(t.q);
+        uint64_t most = READ_QUEUE_BATCH * (uint64_t)part()->read_bytes; /* of single units */
+        CHECK(taken >= 1 && taken <= READ_QUEUE_BATCH && (!more || taken == READ_QUEUE_BATCH || most > READ_QUEUE_BATCH_BYTES));
         for (int i = 0; i < r; i++)
             for (uint32_t k = came[i].first; k < came[i].first + came[i].n; k++)
                 n += t.l->e[k].kind == KIND_ADMITTED || t.l->e[k].kind == KIND_STAGED;

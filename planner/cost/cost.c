@@ -245,8 +245,10 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
                             enum hw_pattern pattern, int row_len, int batch)
 {
     double cached = threads_row_ns(hw, c, kernel, pattern, 0, row_len, batch);
-    return c->model == PLAN_COST_PAPER ? cached :
-                                         cost_row_ns(cached, threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1));
+    double fetched = threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1);
+    int n = hw_fetched_tokens(hw, kernel, pattern, batch);
+    fetched = n > 1 ? larger(fetched, threads_row_ns(hw, c, kernel, pattern, 1, row_len, n)) : fetched;
+    return c->model == PLAN_COST_PAPER ? cached : cost_row_ns(cached, fetched);
 }
 
 /* The type whose figures stand for those of a type that was not measured: one of about its bytes. */
@@ -429,8 +431,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
 {
     const uint32_t *type = s->type;
-    int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
-    enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
+    int d = in->h.d_model;
+    enum hw_pattern pattern = c->mode != PLAN_DENSE ? HW_RANDOM : HW_SEQ;
     struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
                             .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
     if (r.cores == 0)
@@ -581,8 +583,8 @@ static void predicted_layer(const struct inputs *in, const struct cost_choice *c
     const struct predicted *f = c->predicted;
     double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, height);
     double beyond = predicted_neurons(f, batch_index, layer, height > f->always[layer] ? height : f->always[layer]), always = all - beyond;
-    double active = predicted_active(f, in, batch_index, layer, height), open = active * in->loads[layer];
-    double summed = c->consecutive ? predicted_active(f, in, 0, layer, height) : active;
+    double active = predicted_active(f, in, batch_index, layer, height), open = active * in->loads[layer],
+           summed = predicted_active(f, in, cost_down_index(batch_index), layer, height);
     l->active = active;
     l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
     l->density = gates > 0 ? all / gates : 0;
@@ -606,8 +608,8 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
     int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
     double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / in->h.n_ff * height : whole,
            active = sparse ? inputs_active(in, batch_index, layer, height) : gates;
-    double open = sparse ? active * in->loads[layer] : gates;
-    double summed = sparse && c->consecutive ? inputs_active(in, 0, layer, height) : active;
+    double open = sparse ? active * in->loads[layer] : gates,
+           summed = sparse ? inputs_active(in, cost_down_index(batch_index), layer, height) : gates;
     double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
     l->active = active;
     l->density = gates > 0 ? active / gates : 0;

@@ -50,10 +50,16 @@ double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double 
 
 /* --- Ours, over measured curves --- */
 
-/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch: the longer of the time for `batch`
- *      tokens with rows in a core's cache, and for one token with rows that come from memory, in order or scattered */
+/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch: the longest of the time for `batch`
+ *      tokens with rows in a core's cache, for one token with rows that come from memory, in order or scattered, and for the
+ *      most tokens, up to `batch`, that were measured with rows from memory */
 double cost_rows_ns(double rows, double row_ns);
 double cost_row_ns(double cached_ns, double fetched_ns);
+
+/*      Down's kernels take tokens by fours and leave out rows that none of the four needs: rows count that fire for any of so many tokens
+ *      of the step, each with tau of all. The index of that size in inputs_batch_sizes. */
+#define COST_DOWN_TOKENS 4
+int cost_down_index(int batch_index);
 
 /* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered. What any kernel
  *      takes at least; the longer one of (M1) where kernels were measured on rows from memory */
@@ -168,9 +174,8 @@ double cost_drain_ns(double cold_ns, double reads, int threads, int depth, doubl
 
 /* (M30) t_pass(n) = max(t_step(n), t_pass(n / 2)): a pass over n tokens of one sequence that follow each other, as guesses are held
  *       against. t_step(n) is (M10) of a batch of n, where neurons count that fire for any of them, by the trace's counts of such
- *       tokens, misses are those of replay in steps of n such tokens, K and V are read once for NN_ATTN_TOKENS tokens, and Down is
- *       added for the tokens that a neuron fires for alone: as many rows as fire for one token, each for n. Who counts:
- *       planner/search/passes.h. */
+ *       tokens, misses are those of replay in steps of n such tokens, K and V are read once for NN_ATTN_TOKENS tokens, and Down
+ *       is that of (M1). Who counts: planner/search/passes.h. */
 double cost_pass_ns(double step_ns, double shorter_ns);
 int cost_kv_times(int tokens); /* that K and V are read for so many */
 

@@ -24,6 +24,14 @@ double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cor
     return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
 }
 
+int cost_down_index(int batch_index)
+{
+    int i = 0;
+    while (i < batch_index && inputs_batch_sizes[i] < COST_DOWN_TOKENS)
+        i++;
+    return i;
+}
+
 double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads)
 {
     return (lookups * lookup_ns + reads * admit_ns) / threads;

@@ -136,6 +136,14 @@ int inputs_alloc_predictors(struct inputs *in, struct err *e);
 struct trace;
 int inputs_predictors_from_trace(struct inputs *in, const struct trace *t, struct err *e);
 
+/* Prefix sums, in pack order, of counts[n_ff] of neurons over n_steps steps: expected firings of a step. position[n_ff]: where they are. */
+void inputs_fill_curve(struct inputs_curve *c, const uint64_t *counts, const uint32_t *position, int n_ff, double n_steps);
+
+/* Curves of several sequences from a trace's window of maps, in the steps that replay makes of it: of those sizes for which the window has
+ * steps enough. Of others the trace's own counts are taken, of tokens at the same position. ERR_NOMEM, ERR_FORMAT, ERR_SYS. */
+int inputs_counts_in_window(const struct inputs *in, int batch_index);
+int inputs_curves_from_window(struct inputs *in, struct trace *t, struct err *e);
+
 /* Batch sizes planned for: those of inputs_batch_sizes up to max_batch, at least one. */
 int inputs_count_batches(int max_batch);
 

@@ -124,9 +124,7 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     return 0;
 }
 
-/* Prefix sums of counts in pack order, as expected firings per step. */
-static void fill_curve(struct inputs_curve *c, const uint64_t *counts, const uint32_t *position, int n_ff,
-                       double n_steps)
+void inputs_fill_curve(struct inputs_curve *c, const uint64_t *counts, const uint32_t *position, int n_ff, double n_steps)
 {
     for (int i = 0; i < n_ff; i++)
         c->cum[position[i] + 1] = (double)counts[i] / n_steps;
@@ -151,7 +149,7 @@ static int consecutive_from_trace(const struct inputs *in, int batch_index, int 
             r = trace_batch_routed(t, TRACE_BATCH_CONSECUTIVE, i, layer, k, &routed, e);
         out[k].routed = in->n_blocks > 1 ? (double)routed / (double)n : 1;
         if (r == 0 && out[k].cum && (r = trace_batch_counts(t, TRACE_BATCH_CONSECUTIVE, i, layer, k, counts, NULL, e)) == 0)
-            fill_curve(&out[k], counts, pos, in->h.n_ff, (double)n);
+            inputs_fill_curve(&out[k], counts, pos, in->h.n_ff, (double)n);
     }
     free(counts);
     return r < 0 ? r : 1;
@@ -179,7 +177,7 @@ static int read_curve(struct inputs *in, struct trace *t, int b, int layer, int 
                                                "prompts, or "
                            "plan with a smaller --max-batch", size, size);
     }
-    fill_curve(c, counts, pos, in->h.n_ff, (double)n);
+    inputs_fill_curve(c, counts, pos, in->h.n_ff, (double)n);
     c->routed = (double)routed / (double)n;
     return 0;
 }
@@ -218,8 +216,10 @@ static int read_curves(struct inputs *in, struct trace *t, struct err *e)
             in->position[i * n_ff + orders[i * n_ff + p]] = (uint32_t)p;
     for (int b = 0; b < in->n_batches && r == 0; b++)
         for (int l = 0; l < in->n_layers && r == 0; l++)
-            for (int k = 0; k < in->n_blocks && r == 0; k++)
+            for (int k = 0; k < in->n_blocks && r == 0 && !inputs_counts_in_window(in, b); k++)
                 r = read_curve(in, t, b, l, k, counts, e);
+    if (r == 0)
+        r = inputs_curves_from_window(in, t, e);
     if (r == 0 && in->h.act == MODEL_ACT_DRELU)
         r = read_loads(in, t, counts, e);
 out:

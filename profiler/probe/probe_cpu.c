@@ -236,9 +236,11 @@ static int add_grid(struct compute_probe *c, struct point p, const struct grid *
 static int add_type(struct compute_probe *c, uint32_t type, struct point at, int quick)
 {
     static const int lens[] = { 256, 512, 1024, 2048, 4096, 8192 }, few_lens[] = { 256, 1024, 4096 };
-    static const int batches[] = { 1, 8, 32, MANY }, few_batches[] = { 1, 8, MANY }, ends[] = { 1, MANY };
-    struct grid full = { quick ? few_lens : lens, quick ? few_batches : batches, quick ? 3 : 6, quick ? 3 : 4 }, some = full, one = full;
-    struct grid cached = { full.lens, quick ? ends : few_batches, full.n_lens, quick ? 2 : 3 };
+    /* Those of plans, for kernels change with the number of tokens: between 8 and MANY no line holds. */
+    static const int batches[] = { 1, 2, 4, 8, 16, 32, MANY }, few_batches[] = { 1, 8, 16, 32, MANY }, sums[] = { 1, 8, 32, MANY };
+    struct grid full = { quick ? few_lens : lens, quick ? few_batches : batches, quick ? 3 : 6, quick ? 5 : 7 }, some = full, one = full;
+    static const int long_rows[] = { 4096 }, many[] = { 16, 32 }; /* from memory, too, for a kernel of tiles asks for many rows at once */
+    struct grid cached = { full.lens, sums, full.n_lens, 4 }, several = { long_rows, many, 1, 2 };
     some.n_batches = quick ? 1 : 2;
     one.n_batches = 1;
     at.type = type;
@@ -250,16 +252,16 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
         if (kernels->rows[act][type] && add_grid(c, at, &full) < 0)
             return -1;
         at.dram = 1;
-        if (kernels->rows[act][type] && add_grid(c, at, &one) < 0)
+        if (kernels->rows[act][type] && (add_grid(c, at, &one) < 0 || add_grid(c, at, &several) < 0))
             return -1;
         at.pattern = HW_RANDOM;
-        if (kernels->rows_at[act][type] && add_grid(c, at, &some) < 0)
+        if (kernels->rows_at[act][type] && (add_grid(c, at, &some) < 0 || add_grid(c, at, &several) < 0))
             return -1;
     }
     at.axpy = 1;
     at.act = KERNELS_ACT_F32;
     for (at.dram = 0; at.dram < 2; at.dram++)
-        if (kernels->axpy[type] && add_grid(c, at, at.dram ? &some : &cached) < 0)
+        if (kernels->axpy[type] && (add_grid(c, at, at.dram ? &some : &cached) < 0 || (at.dram && add_grid(c, at, &several) < 0)))
             return -1;
     return 0;
 }

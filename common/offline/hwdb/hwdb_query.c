@@ -387,6 +387,17 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
     return 0;
 }
 
+int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int batch)
+{
+    int most = 1;
+    for (int i = 0; i < h->n_compute && batch > 1; i++) {
+        const struct hw_compute *p = &h->compute[i];
+        if (p->dram && p->pattern == pattern && p->batch > most && p->batch <= batch && strcmp(p->kernel, kernel) == 0)
+            most = p->batch;
+    }
+    return most;
+}
+
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat)
 {
     int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0;

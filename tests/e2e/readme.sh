@@ -19,7 +19,10 @@ run()
 
 check "the README has a walk" [ "$(wc -l < "$tmp/commands")" -ge 7 ]
 while read -r command <&3; do
-    case $command in *"thermo-profile hardware "*) short="--patience 0 --seconds-per-point 0.01 --types f16,q8_0" ;; *) short= ;; esac
+    short=
+    case $command in
+    *"thermo-profile hardware "*) short="--patience 0 --range 64MiB --memory-range 16MiB --seconds-per-point 0.01 --types f16,q8_0" ;;
+    esac
     check "$command" run "$command $short"
     case $command in *"thermo-run generate "*"Once upon a time"*) cp "$tmp/out" "$tmp/story" ;; esac
 done 3< "$tmp/commands"

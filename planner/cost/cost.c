@@ -246,7 +246,7 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
 {
     double cached = threads_row_ns(hw, c, kernel, pattern, 0, row_len, batch);
     double fetched = threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1);
-    int n = hw_fetched_tokens(hw, kernel, pattern, batch);
+    int n = hw_fetched_tokens(hw, kernel, pattern, row_len, batch);
     fetched = n > 1 ? larger(fetched, threads_row_ns(hw, c, kernel, pattern, 1, row_len, n)) : fetched;
     return c->model == PLAN_COST_PAPER ? cached : cost_row_ns(cached, fetched);
 }

@@ -245,8 +245,8 @@ struct hw_rows {
  * (q8 activations) or "flops/fp32" rate where that is known. */
 double hw_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat);
 
-/* The most tokens, at most `batch`, that a kernel was measured with on rows from memory; 1: no more than one. */
-int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int batch);
+/* The most tokens, at most `batch`, that a kernel was measured with on rows from memory that are no longer; 1: no more than one. */
+int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int row_len, int batch);
 
 /* ns of one item of the engine's own work beside the products of weights, as compute rows "work/..." have it: "work/start" a
  * job on `threads` threads, "work/turn" at the lock of a list of jobs that they share, "work/lookup" in a cache of `size` units,

@@ -387,12 +387,13 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
     return 0;
 }
 
-int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int batch)
+int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int row_len, int batch)
 {
     int most = 1;
     for (int i = 0; i < h->n_compute && batch > 1; i++) {
         const struct hw_compute *p = &h->compute[i];
-        if (p->dram && p->pattern == pattern && p->batch > most && p->batch <= batch && strcmp(p->kernel, kernel) == 0)
+        if (p->dram && p->pattern == pattern && p->row_len <= row_len && p->batch > most && p->batch <= batch &&
+            strcmp(p->kernel, kernel) == 0)
             most = p->batch;
     }
     return most;

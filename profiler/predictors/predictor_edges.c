@@ -11,7 +11,9 @@ enum { STEPS = 60 };
 
 static float value(float gate, enum model_act act)
 {
-    float one = 1, h;
+    float one = 1, h, large = act == MODEL_ACT_GELU ? 6 : 40; /* beyond, act(g) is g or next to nothing */
+    if (fabsf(gate) > large)
+        return gate > 0 ? gate : 0;
     nn_ffn_act(&h, &gate, &one, 1, act);
     return fabsf(h);
 }

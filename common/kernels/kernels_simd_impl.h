@@ -712,21 +712,31 @@ struct needed {
     int next;            /* the row to look at next */
 };
 
+/* The next row is entered, and the one after it takes its place where no token needed it: of many tokens few rows are needed by any of
+ * four, in no order that a branch could be foretold by. */
+INLINE void axpy_enter(struct needed *q, const void *const *rows, const float *h, size_t h_stride, int T, size_t skip)
+{
+    unsigned n = q->tail % RING;
+    uint32_t any = 0;
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        uint32_t bits;
+        memcpy(&bits, h + (size_t)t * h_stride + (size_t)q->next, sizeof bits);
+        memcpy(&q->h[t][n], &bits, sizeof bits);
+        any |= bits << 1; /* without the sign */
+    }
+    q->row[n] = (const uint8_t *)((uintptr_t)rows[q->next++] + skip);
+    q->tail += any != 0;
+}
+
 INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *h, size_t h_stride, int n_rows,
                         int T, size_t skip)
 {
-    for (; q->next < n_rows && q->tail - q->head < RING; q->next++) {
-        unsigned n = q->tail % RING;
-        int any = 0;
-        for (int t = 0; t < T; t++) {
-            q->h[t][n] = h[(size_t)t * h_stride + (size_t)q->next];
-            any |= q->h[t][n] != 0;
-        }
-        if (any) {
-            q->row[n] = (const uint8_t *)rows[q->next] + skip;
-            q->tail++;
-        }
-    }
+    while (q->next < n_rows && q->tail - q->head < RING)
+        if (T == TILE_T)
+            axpy_enter(q, rows, h, h_stride, TILE_T, skip);
+        else
+            axpy_enter(q, rows, h, h_stride, T, skip);
 }
 
 /* T tokens over all rows: groups of `most` needed rows, what is left over by four and one by one. tile: for 1, 4 and
@@ -740,7 +750,9 @@ INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, c
                            .lead = row_bytes < KERNELS_AXPY_LEAD ? row_bytes : KERNELS_AXPY_LEAD };
     const size_t groups = PREFETCH_BYTES * TILE_R / (row_bytes * most + 1), limit = RING / most - 1;
     const unsigned ahead = (unsigned)(groups < 1 ? 1 : groups < limit ? groups : limit) * most;
-    struct needed q = { .head = 0 };
+    struct needed q; /* of the ring only what was entered is looked at */
+    q.head = q.tail = 0;
+    q.next = 0;
     float hs[TILE_T][LANES_MAX];
     axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
     ask_now(q.row, q.tail < ahead ? q.tail : ahead, a.lead);

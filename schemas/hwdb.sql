@@ -15,7 +15,8 @@
 --   * Accelerators that were measured: engine is what `thermo-run --engine` names ('opencl:0'); ops are
 --     'matmul/TYPE' (one product), 'ffn/TYPE' (rows neurons of cols elements: Gate, Up, activation and
 --     Down), 'launch', 'copy/in' and 'copy/out' (a product of one row, of few columns), each with its
---     launch and copies. memory has its bandwidth alone ('opencl:0', threads 0) and together with
+--     launch and copies; 'own/TYPE', an FFN, 'cpu/TYPE', a product of the processor's threads, and
+--     'both/TYPE', one of so many rows together with that FFN. memory has its bandwidth alone ('opencl:0', threads 0) and together with
 --     threads of the CPU that sweep ('cpu+opencl:0'). Imports may name other engines ('npu').
 --   * p10, p50, p90 are percentiles over the point's samples. What can be relied on is p10 of a rate
 --     and p90 of a time; NULL there means that only the middle is known.
@@ -98,13 +99,15 @@ CREATE TABLE run (
 -- Time of one weight row against `batch` tokens by one of the engine's kernels.
 -- kernel: 'rows/TYPE/ACT', a row product, TYPE of the weights in lower case ('q4_0', 'q8_0', 'f16', 'bf16',
 --         'f32'), ACT the activations' form ('f32', 'q8'); 'axpy/TYPE', adding rows times a factor;
---         'work/start', 'work/turn', 'work/lookup', 'work/admit', 'work/verify', 'work/norm', 'work/rope', 'work/attend', what the
+--         'work/start', 'work/turn', 'work/lookup', 'work/admit', 'work/verify', 'work/norm', 'work/rope', 'work/attend',
+--         'work/attend_many', 'work/act', 'work/sift', what the
 --         engine does beside the products of weights: starting a job on all threads, a turn at the lock of a list of
 --         jobs that they share, finding a unit in the cold cache, taking a missing one in; the checksum of a
 --         unit in cache; residual addition, norm and
 --         int8 activations of a token, rotation of a head, one position of a head's attention (f16 keys and values in
---         cache); there a "row" is one item and row_len 1, 1, the cache's units, the unit's bytes twice, elements of the
---         stream, elements of a head, elements of a head;
+--         cache), the same where several tokens of a prompt are taken at a time; what a neuron's h of a token takes to be
+--         made, and to be gathered and looked at for Down; there a "row" is one item and row_len 1, 1, the cache's units, the unit's bytes twice, elements of the
+--         stream, elements of a head three times, neurons of an FFN twice;
 --         'flops/fp32' and 'flops/int8', a rate without a kernel (published figures).
 CREATE TABLE compute (
     id              INTEGER PRIMARY KEY,

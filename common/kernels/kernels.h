@@ -54,6 +54,7 @@ typedef void kernels_rows_at_fn(float *out, size_t out_stride, const void *const
 /* acc[t * acc_stride + c] += sum over r, in order, of h[t * h_stride + r] * row_r[col0 + c], for c < n_cols.
  * col0 and n_cols are multiples of the type's block (any number for float types). rows[r] may be
  * NULL where h is zero for every token. */
+#define KERNELS_AXPY_TOKENS 4 /* tokens that SIMD tiers add a row to together, where any of them needs it; AVX2: 2 */
 typedef void kernels_axpy_fn(float *acc, size_t acc_stride, const void *const *rows,
                              const float *h, size_t h_stride, int n_rows, int n_tokens,
                              int col0, int n_cols);

@@ -420,6 +420,8 @@ INLINE const uint8_t *row_of(const struct row_list *l, int r)
     return l->at ? l->at[r] : l->base + (size_t)r * l->stride;
 }
 
+_Static_assert(TILE_T <= KERNELS_AXPY_TOKENS, "tokens of a sum of rows");
+
 /* How many of the tokens left go together: 4, 2 or 1. */
 INLINE int tokens_of(int left)
 {

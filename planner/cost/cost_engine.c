@@ -27,6 +27,12 @@ double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double si
     return larger(cpu_ns, engine_ns) + sigma * smaller(cpu_ns, larger(0, engine_ns - launch_ns));
 }
 
+double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns)
+{
+    double together = smaller(cpu_ns, engine_ns - launch_ns);
+    return together > 0 ? larger(0, (both_ns - larger(cpu_ns, engine_ns)) / together) : 0;
+}
+
 static double op_ns(const struct hw *hw, int accel, const char *op, uint32_t type, int rows, int cols, int tokens, enum hw_stat stat)
 {
     char name[HW_NAME];
@@ -111,6 +117,27 @@ static double sharing(const struct hw *hw, const struct cost_choice *c, struct n
     return 0;
 }
 
+/* The same of arithmetic, which passes of many tokens are bound by: both multiplied together, each as much as takes it about as long
+ * alone. -1: not measured. */
+static double multiplying(const struct hw *hw, int accel, enum hw_stat stat)
+{
+    static const char both[] = "both/";
+    for (int i = 0; i < hw->n_accel_points; i++) {
+        const struct hw_accel_point *p = &hw->accel_points[i];
+        const char *type = p->op + sizeof both - 1;
+        char cpu[HW_NAME], ffn[HW_NAME]; /* as they were measured alone */
+        if (p->accel != accel || strncmp(p->op, both, sizeof both - 1) != 0)
+            continue;
+        snprintf(cpu, sizeof cpu, "cpu/%.32s", type);
+        snprintf(ffn, sizeof ffn, "own/%.32s", type);
+        double c = hw_accel_ns(hw, accel, cpu, p->rows, p->cols, p->batch, stat);
+        double own = hw_accel_ns(hw, accel, ffn, p->cols, p->cols, p->batch, stat);
+        double ns = hw_accel_ns(hw, accel, p->op, p->rows, p->cols, p->batch, stat);
+        return c > 0 && own > 0 && ns > 0 ? cost_sharing(ns, c, own, hw->accels[accel].launch_ns) : -1;
+    }
+    return -1;
+}
+
 int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                          double tokens, struct cost_rates *r, struct notes *notes, struct err *e)
 {
@@ -118,7 +145,9 @@ int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const str
     if (accel < 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of accelerator '%s'", hw->name, c->engine);
     r->launch_ns = hw->accels[accel].launch_ns;
-    r->sigma = sharing(hw, c, notes);
+    r->sigma = tokens >= COST_MANY_TOKENS ? multiplying(hw, accel, cost_stat(c->stat)) : -1;
+    if (r->sigma < 0)
+        r->sigma = sharing(hw, c, notes);
     r->engine_ns[0] = r->launch_ns;
     for (int i = 1; i <= COST_HEIGHTS; i++) {
         int n = (int)((long long)in->h.n_ff * i / COST_HEIGHTS);

@@ -2,6 +2,8 @@
  * experts are needed at all, and reads that are used once, through the read buffers. */
 #include "planner/cost/cost_prompt.h"
 
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 #include "common/plan/budget.h"
 
 #include <math.h>
@@ -29,6 +31,11 @@ double cost_any(double p, double n)
     return p >= 1 ? 1 : p <= 0 ? 0 : -expm1(n * log1p(-p));
 }
 
+double cost_sift_ns(double rows, double tokens, double act_ns, double sift_ns, int threads)
+{
+    return rows * tokens * (act_ns / threads + sift_ns);
+}
+
 double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
                            int threads, double down_share)
 {
@@ -54,7 +61,7 @@ struct need {
     uint32_t height;            /* of each FFN, these */
     double blocks, tokens;      /* that are reached, and tokens of each */
     double gates, neurons;      /* rows: of gates; of Up, and those of Down that are touched */
-    double pairs;               /* of such a row of Down and a token for which it is added */
+    double added;               /* rows of Down, each as often as it is added for some of the tokens, in parts of all of them */
     double beyond;              /* of the neurons, beyond the prefix of the last part */
 };
 
@@ -66,14 +73,15 @@ static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32
     double routed = 0;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_curve *v = inputs_curve_at(in, 0, layer, k);
-        double reached = cost_any(v->routed, p->n);
+        double reached = cost_any(v->routed, p->n), each = reached > 0 ? v->routed * p->n / reached : 0;
+        double together = fmin(KERNELS_AXPY_TOKENS, each);
         routed += v->routed * p->n;
         o.blocks += reached;
         for (int i = (int)height, end; sparse && i < n_ff; i = end) { /* neighbours fire about as often */
             end = n_ff - i < RUN ? n_ff : i + RUN;
             double sum = v->cum[end] - v->cum[i], fires = (end - i) * cost_any(sum / (end - i) * in->loads[layer], p->n);
             o.neurons += fires;
-            o.pairs += sum * p->n;
+            o.added += reached * (end - i) * cost_any(sum / (end - i) / fmax(v->routed, 1e-9), together);
             o.beyond += (uint32_t)i >= hot ? fires : 0;
         }
     }
@@ -81,7 +89,7 @@ static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32
     o.gates = o.blocks * (n_ff - (double)height);
     if (!sparse) {
         o.neurons = o.gates;
-        o.pairs = o.gates * o.tokens;
+        o.added = o.gates;
         o.beyond = o.blocks * (n_ff - (double)hot);
     }
     return o;
@@ -142,14 +150,15 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
 {
     const struct inputs *in = p->in;
     struct brings b = brings_of(in, s, w, k);
-    double all = ffn_bytes(in, s, w), bytes = b.bytes, down_ns = cost_rows_ns(w->pairs / w->tokens, r->down_ns);
+    double all = ffn_bytes(in, s, w), bytes = b.bytes, down_ns = cost_rows_ns(w->added, r->down_ns);
     double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) + down_ns;
     double compute_ns = fmax(rows_ns, cost_memory_ns(all, r->seq_bw, 0, 0)), cold = all > 0 ? compute_ns * fmin(1, bytes / all) : 0;
     int together = in->n_used < SCHEDULE_MAX_BLOCKS ? in->n_used : SCHEDULE_MAX_BLOCKS;
     double groups = in->n_blocks == 1 ? 1 : fmax(1, w->blocks / together);
     double ahead_ns = in->n_blocks == 1 || in->h.early_router ? attention_ns / groups : 0;
     ahead_ns += in->n_blocks > 1 ? compute_ns / groups : 0; /* the group before, or attention where all experts are needed */
-    double own_ns = compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads) +
+    double sift_ns = p->c->mode != PLAN_DENSE ? cost_sift_ns(w->neurons, w->tokens, r->act_ns, r->sift_ns, r->threads) : 0;
+    double own_ns = compute_ns + sift_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads) +
                     cost_io_cpu_ns(bytes / r->stream_block, r->stream_cpu_ns, r->threads, r->cores) +
                     cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
     double wait_ns = groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups, r->stream_bw,
@@ -162,9 +171,11 @@ static double attention_ns(const struct pass *p, const struct cost_rates *r, int
 {
     const struct model_hparams *h = &p->in->h;
     struct cost_layer l = { 0 };
+    struct cost_rates many = *r;
     double rope = h->wkv_dim ? 0 : h->n_heads + h->n_kv_heads;
+    many.attend_ns = p->n >= NN_ATTN_TOKENS && r->attend_many_ns > 0 ? r->attend_many_ns : r->attend_ns;
     int layers = 1 + (layer == 0 ? model_depth(h) - h->n_layers : 0); /* those before the experts' are counted with the first */
-    cost_resident_of(p->hw, p->in, p->c, r, (int)p->n, layer, &l, NULL);
+    cost_resident_of(p->hw, p->in, p->c, &many, (int)p->n, layer, &l, NULL);
     return l.products_ns + l.jobs_ns + layers * (cost_serial_ns((int)p->n, 2, r->norm_ns, 0, 0) +
                                                  cost_serial_ns((int)p->n, 0, 0, rope, r->rope_ns) / r->threads);
 }

@@ -7,8 +7,9 @@
  * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_to_first = sum of t_pass + t_head
  *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads
  *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
- *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down for each token of
- *               those that fire for it; of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
+ *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down of as many tokens at
+ *               a time as the kernel adds rows for (KERNELS_AXPY_TOKENS), where any of these needs it; and for each token of
+ *               neurons that fire for any (M31); of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
  *               the n k / that many tokens that it then has. Where the pass has a height h, these are the processor's neurons alone, c,
  *               and t_ffn = (M26) of c and of (M25) for the h hottest neurons of each FFN, with as many tokens and a launch for each
  *               group of experts
@@ -33,6 +34,10 @@ struct cost_prompt_heights {
 };
 
 #define COST_PROMPT_BATCH 64 /* tokens that a device's row products must have been measured with, at least */
+
+/* (M31) t_sift = rows * n * (tau_act / threads + tau_sift), in exact mode: what h of a neuron that fires for any of n tokens takes beside
+ *       products. It is worked out for every token, and each thread looks at it, for the columns of Down that it sums. */
+double cost_sift_ns(double rows, double tokens, double act_ns, double sift_ns, int threads);
 
 /* Do the device's figures tell how long many tokens take? */
 int cost_prompt_known(const struct hw *hw);

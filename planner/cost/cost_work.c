@@ -164,6 +164,9 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
     out->norm_ns = hw_work_ns(hw, "work/norm", first, 1, h->d_model, stat);
     out->rope_ns = hw_work_ns(hw, "work/rope", first, 1, h->head_dim, stat);
     out->attend_ns = hw_work_ns(hw, "work/attend", first, 1, h->head_dim, stat);
+    out->attend_many_ns = hw_work_ns(hw, "work/attend_many", first, 1, h->head_dim, stat);
+    out->act_ns = hw_work_ns(hw, "work/act", first, 1, h->n_ff, stat);
+    out->sift_ns = hw_work_ns(hw, "work/sift", first, 1, h->n_ff, stat);
 }
 
 double cost_full_ns(double hot_ns, double first_ns)

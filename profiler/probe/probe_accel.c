@@ -5,6 +5,7 @@
  * is what the planner divides. */
 #include "profiler/probe/probe.h"
 
+#include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
 
 #include <stdio.h>
@@ -22,6 +23,9 @@ enum { REPS = 5,
        MANY_ROWS = 2048,
        SWEEP_ROWS = 8192, /* of a product that bandwidth is measured by, at most */
        SWEEP_BYTES = 32 << 20,
+       BESIDE_SIZE = 1024, /* rows and columns of an FFN that the processor multiplies beside */
+       BESIDE_TOKENS = 64,
+       BESIDE_ROWS = 64,
        PAGE = 4096 };
 
 enum what { LAUNCH,
@@ -29,6 +33,9 @@ enum what { LAUNCH,
             COPY_OUT,
             PRODUCT,
             FFN,
+            OWN,         /* an FFN of BESIDE_SIZE, which the grid of others need not have */
+            CPU_PRODUCT, /* the processor's, of many tokens */
+            BOTH,        /* an FFN and as long a product of the processor, begun together */
             ALONE,
             TOGETHER };
 
@@ -51,6 +58,9 @@ struct accel_probe {
     char *buf; /* weights, and what the processor sweeps through */
     size_t len, at;
     float *in, *out;
+    void *act;           /* of BESIDE_TOKENS, as the processor's kernels want them */
+    float *rows_out;     /* of its threads */
+    int beside_rows;     /* of BOTH; 0: not chosen yet */
     uint64_t driver_bytes;
 };
 
@@ -83,23 +93,24 @@ static int refused(const struct accel_probe *m, const struct point *p, struct er
                    quant_traits(p->type)->name);
 }
 
-static int call(struct accel_probe *m, const struct point *p, struct err *e)
+static int queue_call(struct accel_probe *m, const struct point *p, struct err *e)
 {
     const struct accel_backend *b = m->a->backend;
-    int r;
-    if (p->what == FFN) {
+    if (p->what == FFN || p->what == OWN || p->what == BOTH) {
         const struct accel_ffn f = { .gate = next_matrix(m, p), .up = next_matrix(m, p), .down = next_matrix(m, p), .turned = 1,
                                      .act = MODEL_ACT_RELU, .in = m->in, .out = m->out, .n_tokens = p->batch };
         if (!b->takes(m->a, &f.gate, 0) || !b->takes(m->a, &f.up, 0) || !b->takes(m->a, &f.down, 1))
             return refused(m, p, e);
-        r = b->ffn(m->a, &f, 1, e);
-    } else {
-        const struct accel_product x = { .m = next_matrix(m, p), .in = m->in, .out = m->out, .n_tokens = p->batch };
-        if (!b->takes(m->a, &x.m, 0))
-            return refused(m, p, e);
-        r = b->products(m->a, &x, 1, e);
+        return b->ffn(m->a, &f, 1, e);
     }
-    return r < 0 ? r : b->wait(m->a, NULL, NULL, e);
+    const struct accel_product x = { .m = next_matrix(m, p), .in = m->in, .out = m->out, .n_tokens = p->batch };
+    return b->takes(m->a, &x.m, 0) ? b->products(m->a, &x, 1, e) : refused(m, p, e);
+}
+
+static int call(struct accel_probe *m, const struct point *p, struct err *e)
+{
+    int r = queue_call(m, p, e);
+    return r < 0 ? r : m->a->backend->wait(m->a, NULL, NULL, e);
 }
 
 /* ns of one call. One that is shorter than the sample is warmed up, and its mean taken. */
@@ -129,10 +140,34 @@ struct both {
     struct accel_probe *m;
     const struct point *p;
     int threads; /* of the processor; the accelerator's caller comes behind them */
-    double seconds, ns, bytes_per_s[POOL_MAX_THREADS];
+    double seconds, ns, per_s[POOL_MAX_THREADS]; /* bytes, or rows */
     int failed;
     struct err e;
 };
+
+/* The processor's own product of some rows with many tokens: in a part of the weights that its cache holds. */
+static void multiply(const struct both *b, int worker, int n_rows)
+{
+    const struct point *p = b->p;
+    enum kernels_act form = kernels_act_form(p->type, 1);
+    const char *rows = b->m->buf + b->m->len / (size_t)b->threads / PAGE * PAGE * (size_t)worker;
+    float *out = b->m->rows_out + (size_t)worker * BESIDE_ROWS * BESIDE_TOKENS;
+    for (int i = 0; i < n_rows; i += BESIDE_ROWS)
+        kernels->rows[form][p->type](out, BESIDE_ROWS, rows, quant_row_bytes(p->type, BESIDE_SIZE), BESIDE_ROWS, b->m->act,
+                                     kernels_act_bytes(form, BESIDE_SIZE), BESIDE_TOKENS, BESIDE_SIZE);
+}
+
+/* Rows of it per second. */
+static double multiply_for(const struct both *b, int worker)
+{
+    int64_t start = progress_now_ns(), now, done = 0;
+    do {
+        multiply(b, worker, BESIDE_ROWS);
+        done += BESIDE_ROWS;
+        now = progress_now_ns();
+    } while (now - start < (int64_t)(b->seconds * 1e9));
+    return (double)done * 1e9 / (double)(now - start);
+}
 
 static void run_both(void *ctx, int worker, int n_threads)
 {
@@ -141,7 +176,20 @@ static void run_both(void *ctx, int worker, int n_threads)
     if (worker == b->threads)
         b->failed = time_calls(b->m, b->p, b->seconds, &b->ns, &b->e);
     else
-        b->bytes_per_s[worker] = probe_memory_sweep(b->m->buf, b->m->len, worker, b->threads, b->seconds);
+        b->per_s[worker] = b->p->what >= ALONE ? probe_memory_sweep(b->m->buf, b->m->len, worker, b->threads, b->seconds) :
+                                                 multiply_for(b, worker);
+}
+
+/* As a layer runs: an FFN is queued, all threads multiply, and the one that queued it waits. */
+static void run_layer(void *ctx, int worker, int n_threads)
+{
+    struct both *b = ctx;
+    int rows = b->m->beside_rows / n_threads;
+    if (worker == 0)
+        b->failed = queue_call(b->m, b->p, &b->e);
+    multiply(b, worker, rows);
+    if (worker == 0 && b->failed == 0)
+        b->failed = b->m->a->backend->wait(b->m->a, NULL, NULL, &b->e);
 }
 
 /* Bytes of weights and of sweeps together, per second. */
@@ -159,7 +207,65 @@ static int bandwidth(struct accel_probe *m, const struct point *p, double second
         *e = b->e;
     *value = r < 0 ? 0 : (double)quant_row_bytes(p->type, (uint64_t)p->cols) * p->rows * 1e9 / b->ns;
     for (int i = 0; i < n && r == 0; i++)
-        *value += b->bytes_per_s[i];
+        *value += b->per_s[i];
+    free(b);
+    return r;
+}
+
+/* As many tokens' activations as the processor's products take beside the accelerator's. */
+static void prepare_acts(struct accel_probe *m, uint32_t type)
+{
+    enum kernels_act form = kernels_act_form(type, 1);
+    for (int t = 0; t < BESIDE_TOKENS; t++)
+        kernels_act_prepare((char *)m->act + kernels_act_bytes(form, BESIDE_SIZE) * (size_t)t, form, m->in + (size_t)t * BESIDE_SIZE,
+                            BESIDE_SIZE);
+}
+
+/* ns of BESIDE_SIZE rows of the processor's threads. */
+static int cpu_product(struct both *b, const int *cpus, double *ns, struct err *e)
+{
+    double rate = 0;
+    int r = probe_threads(b->threads, cpus, run_both, b, e);
+    for (int i = 0; i < b->threads && r == 0; i++)
+        rate += b->per_s[i];
+    *ns = rate > 0 ? 1e9 * BESIDE_SIZE / rate : 0;
+    return r;
+}
+
+/* As many rows, the same for each thread, as the processor multiplies while an FFN is computed. */
+static int choose_rows(struct both *b, double cpu_ns, struct err *e)
+{
+    struct accel_probe *m = b->m;
+    double ffn_ns;
+    int step = BESIDE_ROWS * b->threads, r = m->beside_rows ? 0 : time_calls(m, b->p, b->seconds, &ffn_ns, e);
+    if (r < 0 || m->beside_rows)
+        return r;
+    double steps = BESIDE_SIZE * ffn_ns / cpu_ns / step;
+    m->beside_rows = step * (steps < 1 ? 1 : steps < 1000 ? (int)steps : 1000);
+    return 0;
+}
+
+/* ns of the processor's product, or of both together, of the first time's number of rows. */
+static int products_beside(struct accel_probe *m, const struct point *p, double seconds, double *value, struct err *e)
+{
+    struct both *b = calloc(1, sizeof *b);
+    int cpus[POOL_MAX_THREADS], rounds = 0;
+    if (!b)
+        return err_set(e, ERR_NOMEM, "measuring '%s': out of memory", m->c.name);
+    *b = (struct both){ .m = m, .p = p, .seconds = seconds };
+    b->threads = probe_cpus_pick(&m->cpus, -1, p->threads, cpus);
+    prepare_acts(m, p->type);
+    int r = cpu_product(b, cpus, value, e);
+    if (r == 0 && p->what == BOTH && (r = choose_rows(b, *value, e)) == 0) {
+        int64_t start = progress_now_ns(), now = start;
+        while (r == 0 && (!rounds || now - start < (int64_t)(seconds * 1e9))) {
+            if ((r = probe_threads(b->threads, cpus, run_layer, b, e)) == 0 && (r = b->failed) < 0)
+                *e = b->e;
+            now = progress_now_ns();
+            rounds++;
+        }
+        *value = (double)(now - start) / rounds;
+    }
     free(b);
     return r;
 }
@@ -169,7 +275,8 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
     struct accel_probe *m = probe_of(base);
     const struct point *p = &m->points[i];
     (void)rep;
-    return p->what >= ALONE ? bandwidth(m, p, base->seconds, value, e) : time_calls(m, p, base->seconds, value, e);
+    return p->what >= CPU_PRODUCT && p->what < ALONE ? products_beside(m, p, base->seconds, value, e) :
+           p->what >= ALONE ? bandwidth(m, p, base->seconds, value, e) : time_calls(m, p, base->seconds, value, e);
 }
 
 /* ---- life ---- */
@@ -228,7 +335,9 @@ static int prepare(struct probe *base, struct err *e)
         v[i] = 0x2020202020202020u | (splitmix_at(i) & 0x0f0f0f0f0f0f0f0fu);
     m->in = malloc(sizeof *m->in * MOST_TOKENS * MOST_ROWS);
     m->out = malloc(sizeof *m->out * MOST_TOKENS * MOST_ROWS);
-    if (!m->in || !m->out)
+    m->act = malloc(sizeof(float) * BESIDE_TOKENS * BESIDE_SIZE * 2);
+    m->rows_out = malloc(sizeof(float) * BESIDE_ROWS * BESIDE_TOKENS * POOL_MAX_THREADS);
+    if (!m->in || !m->out || !m->act || !m->rows_out)
         return err_set(e, ERR_NOMEM, "measuring '%s': out of memory", m->c.name);
     for (int i = 0; i < MOST_TOKENS * MOST_ROWS; i++)
         m->in[i] = (float)(splitmix_at((uint64_t)i) % 2000) / 1000 - 1;
@@ -238,7 +347,7 @@ static int prepare(struct probe *base, struct err *e)
 static void op_of(const struct point *p, char *out, size_t len)
 {
     static const char *const names[] = { [LAUNCH] = "launch", [COPY_IN] = "copy/in", [COPY_OUT] = "copy/out", [PRODUCT] = "matmul",
-                                         [FFN] = "ffn" };
+                                         [FFN] = "ffn", [OWN] = "own", [CPU_PRODUCT] = "cpu", [BOTH] = "both" };
     if (p->what >= PRODUCT)
         hw_op_name(names[p->what], p->type, NULL, out, len);
     else
@@ -257,6 +366,8 @@ static int store_point(struct accel_probe *m, struct hwdb *db, int i, struct err
         return hwdb_add_memory(db, &row, NULL, samples, base->reps_done, e);
     }
     struct hw_accel_point row = { .rows = p->rows, .cols = p->cols, .batch = p->batch, .ns = probe_dist(base, i), .origin = HW_MEASURED };
+    if (p->what == BOTH)
+        row.rows = m->beside_rows;
     op_of(p, row.op, sizeof row.op);
     return hwdb_add_accel_point(db, &row, NULL, samples, base->reps_done, e);
 }
@@ -288,7 +399,10 @@ static void release(struct probe *base)
     m->buf = NULL;
     free(m->in);
     free(m->out);
-    m->in = m->out = NULL;
+    free(m->act);
+    free(m->rows_out);
+    m->in = m->out = m->rows_out = NULL;
+    m->act = NULL;
 }
 
 static void done(struct probe *base)
@@ -302,7 +416,7 @@ static void done(struct probe *base)
 
 static void add(struct accel_probe *m, struct point p)
 {
-    if (m->points && m->base.n_points < m->cap && (p.what == FFN ? 3 : 1) * matrix_bytes(&p) <= m->len)
+    if (m->points && m->base.n_points < m->cap && (p.what == FFN || p.what == OWN || p.what == BOTH ? 3 : 1) * matrix_bytes(&p) <= m->len)
         m->points[m->base.n_points++] = p;
 }
 
@@ -318,6 +432,16 @@ static void add_type(struct accel_probe *m, uint32_t type, int quick)
                     if (tokens[b] <= PRODUCT_TOKENS || (what == FFN && sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS))
                         add(m, (struct point){ .what = (enum what)what, .type = type, .rows = sizes[r], .cols = sizes[c],
                                                .batch = tokens[b] });
+}
+
+/* What the arithmetic of one costs that of the other. */
+static void add_beside(struct accel_probe *m, uint32_t type)
+{
+    struct point p = { .type = type, .rows = BESIDE_SIZE, .cols = BESIDE_SIZE, .batch = BESIDE_TOKENS, .threads = m->cpus.n };
+    for (int what = OWN; what <= BOTH; what++) {
+        p.what = (enum what)what;
+        add(m, p);
+    }
 }
 
 static void add_bandwidth(struct accel_probe *m, uint32_t type, int quick)
@@ -357,7 +481,7 @@ int probe_accel_new(const struct probe_config *config, struct probe **out, struc
     m->n_types = config->n_types ? config->n_types : quick ? 5 : 8;
     memcpy(m->types, config->n_types ? config->types : types, (size_t)m->n_types * sizeof *types);
     m->len = buffer_bytes(quick);
-    m->cap = m->n_types * 2 * 45 + 3 + 1 + POOL_MAX_THREADS;
+    m->cap = m->n_types * 2 * 45 + 3 + 3 + 1 + POOL_MAX_THREADS;
     m->points = calloc((size_t)m->cap, sizeof *m->points);
     if (!m->points) {
         free(m);
@@ -368,6 +492,7 @@ int probe_accel_new(const struct probe_config *config, struct probe **out, struc
     add(m, (struct point){ .what = COPY_OUT, .type = QUANT_F32, .rows = MOST_ROWS, .cols = 32, .batch = COPY_TOKENS });
     for (int i = 0; i < m->n_types; i++)
         add_type(m, m->types[i], quick);
+    add_beside(m, m->types[0]);
     add_bandwidth(m, m->types[0], quick);
     double point = config->seconds_per_point > 0 ? config->seconds_per_point : quick ? 0.03
                                                                                      : 0.1;

@@ -1,8 +1,9 @@
 /* What the engine does beside the products of weights and reading, through its own code: starting a job on all threads and
  * seeing it done (common/base/pool), a turn at the lock of a list of jobs, finding a unit in the cold cache, and taking a missing one
  * in (common/plan/cache) and verifying it (common/pack/unit_check); and what one thread does between products: norm, int8
- * activations and residual addition, rotation, attention over positions (common/model/nn). Rows of table compute, for that is
- * what they are beside: time of one item, by threads and by a size in place of the row length. Units come in ascending order
+ * activations and residual addition, rotation, attention over positions (common/model/nn), of one token and of as many of a prompt
+ * as it takes at a time; and what a neuron's h of a token takes in a prompt beside products (runtime/pipeline/compute.c). Rows of table
+ * compute, for that is what they are beside: time of one item, by threads and by a size in place of the row length. Units come in ascending order
  * with gaps, as a token's do, in a cache whose lists were well mixed before. */
 #include "profiler/probe/probe.h"
 
@@ -29,11 +30,15 @@ enum { REPS = 5,
        LINES = 8,      /* of memory that a turn changes */
        HEADS = 32,
        POSITIONS = 32,
+       NEURONS = 256,  /* whose rows are gathered at a time */
+       SPACED = 2,     /* positions from one such neuron to the next */
+       SILENT_COLS = 32,
+       MANY_TOKENS = 128,
        MOST_ELEMS = 8192 };
 
-enum kind { START, TURN, LOOKUP, ADMIT, VERIFY, NORM, ROPE, ATTEND };
+enum kind { START, TURN, LOOKUP, ADMIT, VERIFY, NORM, ROPE, ATTEND, ATTEND_MANY, ACT, SIFT };
 static const char *const names[] = { "work/start", "work/turn", "work/lookup", "work/admit", "work/verify", "work/norm",
-                                     "work/rope", "work/attend" };
+                                     "work/rope", "work/attend", "work/attend_many", "work/act", "work/sift" };
 
 struct point {
     enum kind kind;
@@ -43,7 +48,7 @@ struct point {
 struct work_probe {
     struct probe base;
     struct probe_cpus cpus;
-    struct point points[14 * HW_MAX_CLASSES + 2];
+    struct point points[20 * HW_MAX_CLASSES + 2];
     void *memory;    /* of the cache */
     char *slots;     /* where units are copied to */
     uint64_t seed;
@@ -133,6 +138,81 @@ static void attend_once(float *out, const float *q, const void *kv, int head_dim
                                    .kv_stride = (size_t)head_dim * HEADS / NN_ATTN_HEADS, .scores_stride = POSITIONS,
                                    .scale = 0.1f };
     nn_attention(out, q, kv, kv, POSITIONS, 0, HEADS, &shape, scores);
+}
+
+/* NN_ATTN_TOKENS of a prompt at a time. */
+static void measure_attend_many(struct job *j)
+{
+    int d = j->p->size, n_kv = HEADS / NN_ATTN_HEADS, seen = 0, from[NN_ATTN_TOKENS] = { 0 };
+    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = n_kv, .head_dim = d, .kv_f16 = 1, .kv_stride = (size_t)(d * n_kv),
+                                   .scale = 0.1f };
+    size_t step = (size_t)HEADS * (size_t)d, all = NN_ATTN_TOKENS * step;
+    float *q = (float *)(void *)j->w->slots, *out = q + all, *work = out + all;
+    uint16_t *kv = (uint16_t *)(void *)(work + nn_attention_floats(NN_ATTN_TOKENS, POSITIONS, &shape));
+    for (size_t i = 0; i < all; i++)
+        q[i] = (float)(splitmix_at(i) % 2000) / 1000 - 1;
+    for (int i = 0; i < (POSITIONS + NN_ATTN_TOKENS) * n_kv * d; i++)
+        kv[i] = 0x3000 + (uint16_t)(i % 512);
+    for (int i = 0; i < NN_ATTN_TOKENS; i++)
+        seen += POSITIONS + i;
+    int64_t start = progress_now_ns(), now, done = 0;
+    do {
+        nn_attention_run(out, step, q, step, kv, kv, NN_ATTN_TOKENS, POSITIONS, from, 0, HEADS, &shape, work);
+        done++;
+        now = progress_now_ns();
+    } while (now - start < (int64_t)(j->seconds * 1e9));
+    j->ns = (double)(now - start) / (double)done / HEADS / seen;
+}
+
+/* NEURONS of a pass of many tokens, as they are gathered from rows of so many floats (runtime/pipeline/compute.c). */
+struct gathered {
+    float *rows, *gate, *a, *acc;
+    const void *at[NEURONS];
+    size_t stride;
+};
+
+/* h is made of gates, and put in their place. */
+static void act_once(struct gathered *g)
+{
+    for (int t = 0; t < MANY_TOKENS; t++) {
+        float *h = g->rows + (size_t)t * g->stride, *up = g->a + t * NEURONS;
+        for (int i = 0; i < NEURONS; i++)
+            g->gate[i] = h[i * SPACED];
+        nn_ffn_act(up, g->gate, up, NEURONS, MODEL_ACT_RELU);
+        for (int i = 0; i < NEURONS; i++)
+            h[i * SPACED] = up[i];
+    }
+}
+
+/* h is gathered for Down, and looked at by the kernel that adds rows, which here adds none. */
+static void sift_once(struct gathered *g)
+{
+    for (int t = 0; t < MANY_TOKENS; t++)
+        for (int i = 0; i < NEURONS; i++)
+            g->a[t * NEURONS + i] = g->rows[(size_t)t * g->stride + i * SPACED];
+    kernels->axpy[QUANT_F32](g->acc, SILENT_COLS, g->at, g->a, NEURONS, NEURONS, MANY_TOKENS, 0, SILENT_COLS);
+}
+
+static void measure_gathered(struct job *j)
+{
+    struct gathered g = { .rows = (float *)(void *)j->w->slots, .stride = (size_t)j->p->size };
+    size_t n = MANY_TOKENS * (g.stride + NEURONS + SILENT_COLS) + 2 * NEURONS;
+    g.a = g.rows + MANY_TOKENS * g.stride;
+    g.acc = g.a + MANY_TOKENS * NEURONS;
+    g.gate = g.acc + MANY_TOKENS * SILENT_COLS;
+    for (int i = 0; i < NEURONS; i++)
+        g.at[i] = g.gate + NEURONS;
+    memset(g.rows, 0, n * sizeof *g.rows);
+    int64_t start = progress_now_ns(), now, done = 0;
+    do {
+        if (j->p->kind == ACT)
+            act_once(&g);
+        else
+            sift_once(&g);
+        done++;
+        now = progress_now_ns();
+    } while (now - start < (int64_t)(j->seconds * 1e9));
+    j->ns = (double)(now - start) / (double)done / NEURONS / MANY_TOKENS;
 }
 
 /* One thread's work between products, on memory that stays in its cache: in the slots' memory, of which it takes five pieces. */
@@ -262,6 +342,10 @@ static void measure(void *ctx, int worker, int n_threads)
         measure_admit(j);
     else if (j->p->kind == VERIFY)
         measure_verify(j);
+    else if (j->p->kind == ATTEND_MANY)
+        measure_attend_many(j);
+    else if (j->p->kind == ACT || j->p->kind == SIFT)
+        measure_gathered(j);
     else
         measure_alone(j);
 }
@@ -332,7 +416,8 @@ static void add_class(struct work_probe *w, int core_class, int threads)
 {
     static const struct { enum kind kind; int size[2]; } alone[] = {
         { LOOKUP, { UNITS / 16, UNITS } }, { ADMIT, { 4096, 16384 } }, { VERIFY, { 4096, 16384 } }, { NORM, { 1024, 4096 } },
-        { ROPE, { 64, 128 } }, { ATTEND, { 64, 128 } },
+        { ROPE, { 32, 128 } }, { ATTEND, { 32, 128 } }, { ATTEND_MANY, { 32, 128 } }, { ACT, { 1280, 14336 } },
+        { SIFT, { 1280, 14336 } },
     };
     if (threads > 1) {
         add_point(w, START, core_class, threads, 1);

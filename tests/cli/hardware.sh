@@ -257,7 +257,8 @@ assert {m['engines'] for m in b['memory']} == {'cpu', 'opencl:0', 'cpu+opencl:0'
 e, = b['accelerators']
 ops = {p['op'] for p in e['points']}
 assert b['conditions'][-1]['table'] == 'accelerator' and c['conditions'][-1] == b['conditions'][-1] and e['driver_bytes'] > 0, b['conditions']
-assert e['engine'] == 'opencl:0' and e['launch_ns'] > 0 and ops == {'launch', 'copy/in', 'copy/out', 'matmul/q8_0', 'ffn/q8_0'}, e
+assert e['engine'] == 'opencl:0' and e['launch_ns'] > 0 and ops == {'launch', 'copy/in', 'copy/out', 'matmul/q8_0', 'ffn/q8_0', 'own/q8_0', 'cpu/q8_0',
+                                                                         'both/q8_0'}, e
 assert a['hash'] != b['hash'] == c['hash']
 PY
 }

@@ -251,7 +251,9 @@ int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pa
 /* ns of one item of the engine's own work beside the products of weights, as compute rows "work/..." have it: "work/start" a
  * job on `threads` threads, "work/turn" at the lock of a list of jobs that they share, "work/lookup" in a cache of `size` units,
  * "work/admit" and "work/verify" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of
- * `size` elements, "work/rope" of a head of `size` elements, "work/attend" one position of such a head. 0: not measured. */
+ * `size` elements, "work/rope" of a head of `size` elements, "work/attend" one position of such a head, "work/attend_many" the same where a
+ * prompt's tokens are taken several at a time, "work/act" and "work/sift" what a neuron's h of a token takes to be
+ * made, and to be gathered and looked at for Down, in FFNs of `size` neurons. 0: not measured. */
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat);
 
 /* Scalars of the paper's cost model. f_k: FLOP/s of one core of class k by this kernel at batch 1 with rows

@@ -401,7 +401,8 @@ int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pa
 
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat)
 {
-    int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0;
+    int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0 &&
+                strcmp(work, "work/act") != 0 && strcmp(work, "work/sift") != 0;
     struct compute_filter f = { work, HW_RANDOM, stat, core_class, 1 };
     struct curve c = { .h = h, .n = h->n_compute, .get = compute_get, .filter = &f, .at = { threads, 1, size },
                        .proportional = grows ? 4 : 0 };

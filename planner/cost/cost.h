@@ -120,7 +120,8 @@ double cost_serial_ns(int batch, double norms, double norm_ns, double heads, dou
 
 /* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
  *       head are one item; a piece for a worker is no less than SCHEDULE_PIECE_BYTES of K and V (runtime/engine/dense_cpu.c):
- *       n_t = min(threads, V_kv / SCHEDULE_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. Of a prompt that of NN_ATTN_TOKENS at a time. */
+ *       n_t = min(threads, V_kv / SCHEDULE_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was
+ *       measured. Of a prompt that of NN_ATTN_TOKENS at a time. */
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
 
 /* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2) (schedule_row_parts): Down is summed by column
@@ -151,10 +152,11 @@ double cost_missing(int m, int k, double q); /* P(m) */
 /* (M25) t_engine(h) = t_launch + sum over the FFNs of a step of (t_ffn(h, tokens) - t_launch): the accelerator's h hottest neurons of each,
  *       copies included, queued together. Of types that differ each role counts a third of its own type's FFN.
  * (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory) of the other neurons: while both work
- *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0; of FFNs of COST_MANY_TOKENS
- *       or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured together, and each alone. */
+ *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0; of FFNs of
+ *       COST_MANY_TOKENS or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured together, and each alone. */
 #define COST_MANY_TOKENS 32
-double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns); /* sigma of these */
+/* sigma of these three times */
+double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns);
 double cost_engine_ns(double launch_ns, double ffns, double ffn_ns);
 double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double sigma);
 

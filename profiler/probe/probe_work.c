@@ -3,8 +3,8 @@
  * in (common/plan/cache) and verifying it (common/pack/unit_check); and what one thread does between products: norm, int8
  * activations and residual addition, rotation, attention over positions (common/model/nn), of one token and of as many of a prompt
  * as it takes at a time; and what a neuron's h of a token takes in a prompt beside products (runtime/pipeline/compute.c). Rows of table
- * compute, for that is what they are beside: time of one item, by threads and by a size in place of the row length. Units come in ascending order
- * with gaps, as a token's do, in a cache whose lists were well mixed before. */
+ * compute, for that is what they are beside: time of one item, by threads and by a size in place of the row length.
+ * Units come in ascending order with gaps, as a token's do, in a cache whose lists were well mixed before. */
 #include "profiler/probe/probe.h"
 
 #include "common/kernels/kernels.h"

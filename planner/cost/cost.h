@@ -153,7 +153,8 @@ double cost_missing(int m, int k, double q); /* P(m) */
  *       copies included, queued together. Of types that differ each role counts a third of its own type's FFN.
  * (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory) of the other neurons: while both work
  *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0; of FFNs of
- *       COST_MANY_TOKENS or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured together, and each alone. */
+ *       COST_MANY_TOKENS or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured
+ *       together, and each alone. */
 #define COST_MANY_TOKENS 32
 /* sigma of these three times */
 double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns);

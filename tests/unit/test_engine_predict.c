@@ -335,11 +335,11 @@ static void test_streams_between(void)
     unlink(path);
 }
 
-/* A backend that gives reads back only when nobody can compute any more, and looks whose they are. */
+/* A backend that gives reads back only when nobody can compute any more, all that it has then, and looks whose they are. */
 struct held {
     struct io io;
     struct io_request *r[256];
-    int n;
+    int n, due; /* due: of the first, that may be given back */
 };
 
 static const struct pack *held_pack;
@@ -378,14 +378,17 @@ static int held_reap(struct io *io, struct io_request **out, int max, int wait, 
 {
     struct held *h = (struct held *)io;
     (void)e;
-    if (!wait || h->n > max)
-        return wait ? -1 : 0;
-    held_waits++;
-    for (int i = 0; i < ES_LAYERS * held_pack->h.n_experts; i++)
-        held_blocks += holds(h, i / held_pack->h.n_experts, i % held_pack->h.n_experts);
-    memcpy(out, h->r, (size_t)h->n * sizeof *out);
-    int n = h->n;
-    h->n = 0;
+    if (wait && !h->due) {
+        held_waits++;
+        for (int i = 0; i < ES_LAYERS * held_pack->h.n_experts; i++)
+            held_blocks += holds(h, i / held_pack->h.n_experts, i % held_pack->h.n_experts);
+        h->due = h->n;
+    }
+    int n = h->due < max ? h->due : max;
+    memcpy(out, h->r, (size_t)n * sizeof *out);
+    memmove(h->r, h->r + n, (size_t)(h->n - n) * sizeof *out);
+    h->n -= n;
+    h->due -= n;
     return n;
 }
 

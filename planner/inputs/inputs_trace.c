@@ -215,8 +215,8 @@ static int read_curves(struct inputs *in, struct trace *t, struct err *e)
         for (size_t p = 0; p < n_ff; p++)
             in->position[i * n_ff + orders[i * n_ff + p]] = (uint32_t)p;
     for (int b = 0; b < in->n_batches && r == 0; b++)
-        for (int l = 0; l < in->n_layers && r == 0; l++)
-            for (int k = 0; k < in->n_blocks && r == 0 && !inputs_counts_in_window(in, b); k++)
+        for (int l = 0; l < in->n_layers && r == 0 && !inputs_counts_in_window(in, b); l++)
+            for (int k = 0; k < in->n_blocks && r == 0; k++)
                 r = read_curve(in, t, b, l, k, counts, e);
     if (r == 0)
         r = inputs_curves_from_window(in, t, e);

@@ -464,18 +464,19 @@ static int came(struct read_queue *q, struct io_request *done, struct read_arriv
 
 int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], int *more, struct err *e)
 {
-    struct io_request *done;
-    int arrivals = 0, n = 0, r;
+    int arrivals = 0, r;
     uint32_t bytes = 0;
-    while ((*more = n == READ_QUEUE_BATCH || bytes >= READ_QUEUE_BATCH_BYTES) == 0) {
+    *more = 0;
+    for (int n = 0; n < READ_QUEUE_BATCH && bytes < READ_QUEUE_BATCH_BYTES; n++) {
+        struct io_request *done;
         if ((r = io_reap(q->c->io, &done, 1, wait && !n, e)) <= 0)
             return r < 0 ? r : arrivals;
-        n++;
         bytes += done->len;
         if ((r = came(q, done, &out[arrivals], e)) < 0)
             return r;
         arrivals += r;
     }
+    *more = 1;
     return arrivals;
 }
 

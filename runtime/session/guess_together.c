@@ -54,8 +54,8 @@ double guess_times_ns(const struct guess_times *t, int tokens)
 
 void guess_times_took(struct guess_times *t, int tokens, double ns)
 {
-    double *was = &t->ns[tokens];
     assert(tokens >= 1 && tokens <= SESSION_MOST);
+    double *was = &t->ns[tokens];
     t->measured += *was <= 0;
     t->n[tokens] += t->n[tokens] < AVERAGED;
     *was += (ns - *was) / t->n[tokens];
@@ -69,9 +69,11 @@ static int next(const struct guess_want *w, int n, double *gain)
     int best = -1;
     for (int i = 0; i < n; i++) {
         double a = w[i].share;
-        for (int k = 0; k < w[i].k && w[i].k < w[i].most; k++)
+        if (w[i].k >= w[i].most)
+            continue;
+        for (int k = 0; k < w[i].k; k++)
             a *= w[i].share;
-        if (w[i].k < w[i].most && (best < 0 || a > *gain)) {
+        if (best < 0 || a > *gain) {
             best = i;
             *gain = a;
         }

@@ -1,7 +1,7 @@
 /* The equations one by one, then the few functions that look their operands up in traces and device
  * curves. Nothing here decides anything: the solvers, check and explain all call the same code, so a
  * plan's figures can be derived again by anyone from the same inputs. */
-#include "planner/cost/cost.h"
+#include "planner/cost/cost_impl.h"
 
 #include "common/base/inline.h"
 #include "common/kernels/kernels.h"
@@ -12,17 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Without the calls that NaNs, of which there are none, would need: a plan has millions of these. */
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static inline double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
 
 #define UNKNOWN_NS 1e12 /* a device without storage figures: any read makes a plan useless */
 
@@ -257,10 +246,8 @@ static uint32_t stand_in(uint32_t type)
     return quant_row_bytes(type, 256) <= quant_row_bytes(QUANT_Q5_K, 256) ? QUANT_Q4_0 : QUANT_Q8_0;
 }
 
-/* A row product of a weight type: the planned activation form, else float activations of the same type, else for types of
- * quant blocks the product of Q4_0 or Q8_0. */
-static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern,
-                      int row_len, int batch, struct notes *notes)
+double cost_product_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern, int row_len, int batch,
+                       struct notes *notes)
 {
     char name[64], plain[64];
     int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
@@ -295,7 +282,7 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
         return ns;
     struct cost_choice plain = *c;
     plain.act_q8 = 0;
-    ns = rows_ns(hw, &plain, type, HW_RANDOM, row_len, batch, notes);
+    ns = cost_product_ns(hw, &plain, type, HW_RANDOM, row_len, batch, notes);
     if (ns > 0)
         notes_add(notes, "%s: no figure for kernel %s; row products of the type taken instead", hw->name, name);
     return ns;
@@ -336,7 +323,7 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
     char name[64];
     uint32_t type = s->type[LAYOUT_GATE];
     int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
-    for (int i = 0; i < 3 && f <= 0; i++) { /* in rows_ns's order */
+    for (int i = 0; i < 3 && f <= 0; i++) { /* in cost_product_ns's order */
         hw_op_name("rows", i < 2 ? type : stand_in(type), q8 && i != 1 ? "q8" : "f32", name, sizeof name);
         for (int k = 0; k < c->n_classes; k++)
             f_k[k] = hw_class_flops_per_s(hw, k, name, cost_stat(c->stat));
@@ -439,11 +426,11 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
         r.cores = c->threads + c->lanes;
     if (c->backend == HW_URING)
         r.cores = c->threads;
-    r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
-    r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
-    r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
+    r.gate_ns = cost_product_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
+    r.scattered_ns = c->mode == PLAN_PREDICTED ? cost_product_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
+    r.up_ns = cost_product_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     int parts = schedule_row_parts(c->threads), tile = (int)s->part[0].record_neurons;
-    r.down_ns = tile > 1 ? cost_tile_down_ns(rows_ns(hw, c, type[LAYOUT_DOWN], HW_SEQ, tile, batch, notes), tile, d) :
+    r.down_ns = tile > 1 ? cost_tile_down_ns(cost_product_ns(hw, c, type[LAYOUT_DOWN], HW_SEQ, tile, batch, notes), tile, d) :
                            axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
     if (c->model != PLAN_COST_PAPER && parts > 1 && tile <= 1)
         r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
@@ -489,237 +476,6 @@ int cost_rates_new(const struct hw *hw, const struct inputs *in, const struct la
     }
     *out = rates;
     return r;
-}
-
-/* --- a layer --- */
-
-static double matrix_flops(const struct inputs_matrix *m, int batch)
-{
-    return 2.0 * m->rows * m->cols * batch;
-}
-
-/* What a step reads and computes of K and V in a layer. */
-struct kv {
-    double bytes, flops, attend_ns; /* (M8), (M9), (M17) */
-};
-
-static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *c, const struct cost_rates *r, int layer,
-                       int batch)
-{
-    if (model_is_recurrent(h, layer)) {
-        struct kv s = { cost_state_bytes(h, batch), cost_state_flops(h, batch), 0 };
-        s.attend_ns = r->f_cpu > 0 ? 1e9 * s.flops / r->f_cpu : 0;
-        return s;
-    }
-    double positions = cost_positions(h, layer, c->context);
-    int times = c->consecutive ? cost_kv_times(batch) : batch;
-    const struct model_hparams own = model_of_layer(h, layer);
-    struct kv k = { cost_kv_bytes(&own, times, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };
-    if (r->attend_ns > 0)
-        k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
-    else if (r->f_cpu > 0)
-        k.attend_ns = 1e9 * k.flops / r->f_cpu;
-    return k;
-}
-
-/* max(compute, memory) of resident matrices and, for attention, of the KV cache. */
-static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, const struct cost_rates *r,
-                            const struct inputs_matrix *m, int n, const struct kv *kv, int batch, struct notes *notes)
-{
-    double flops = kv->flops, bytes = kv->bytes, compute = kv->attend_ns, row_ns = 0;
-    const struct inputs_matrix *before = NULL; /* mostly as long and of the same type: a look-up is dear */
-    for (int i = 0; i < n; i++) {
-        if (m[i].rows == 0)
-            continue;
-        flops += matrix_flops(&m[i], batch);
-        bytes += (double)m[i].bytes;
-        if (!before || before->type != m[i].type || before->cols != m[i].cols)
-            row_ns = rows_ns(hw, c, m[i].type, HW_SEQ, m[i].cols, batch, notes);
-        compute += cost_rows_ns(m[i].rows, row_ns);
-        before = &m[i];
-    }
-    if (c->model == PLAN_COST_PAPER)
-        return cost_dense_ns(flops, 0, r->f_cpu);
-    return larger(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
-}
-
-enum plan_mode cost_mode_at(const struct cost_choice *c, int layer)
-{
-    return c->mode == PLAN_PREDICTED && c->predicted->input[layer] < 0 ? PLAN_EXACT : c->mode;
-}
-
-/* Rows, bytes and flops of the predictors that a step runs in a layer, whose first `height` neurons need none. */
-static double predictors_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
-                            const struct cost_rates *r, int batch_index, int layer, uint32_t height, struct notes *notes)
-{
-    const struct predicted *f = c->predicted;
-    int batch = inputs_batch_sizes[batch_index], d = in->h.d_model;
-    uint32_t known = height > f->always[layer] ? height : f->always[layer];
-    double sum = 0, flops = 0;
-    struct cost_choice q8 = *c;
-    q8.act_q8 = 1; /* as predictors run, whatever the plan says of other activations */
-    for (int k = 0; k < in->n_blocks; k++) {
-        const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
-        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - known;
-        int selected = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
-        double tau_1 = selected ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
-        double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
-        double bytes = (double)predict_row1_bytes(x->type1, d) * x->rank + (double)predict_row2_bytes(x->type2, x->rank) * scores;
-        sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
-        flops += reached * 2.0 * batch * ((selected ? 0 : (double)x->rank * d) + scores * x->rank);
-    }
-    if (height && known == (uint32_t)in->h.n_ff) /* nothing is left to predict */
-        return 0;
-    if (f->input[layer] != PREDICT_FFN)
-        sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
-    return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
-}
-
-/* (M11), (M12): the FFN of a layer whose predictor says what to compute. In the paper's model a is the share of
- * neurons computed, W_ffn and F_ffn all three matrices. */
-static void predicted_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, const double *row,
-                            int batch_index, int layer, uint32_t height, struct cost_layer *l)
-{
-    const struct predicted *f = c->predicted;
-    double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, height);
-    double beyond = predicted_neurons(f, batch_index, layer, height > f->always[layer] ? height : f->always[layer]), always = all - beyond;
-    double active = predicted_active(f, in, batch_index, layer, height), open = active * in->loads[layer],
-           summed = predicted_active(f, in, cost_down_index(batch_index), layer, height);
-    l->active = active;
-    l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
-    l->density = gates > 0 ? all / gates : 0;
-    l->ffn_bytes = gates * (row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN]);
-    if (c->model == PLAN_COST_PAPER) {
-        l->compute_ns = cost_ffn_ns(l->density, 6.0 * in->h.d_model * gates * inputs_batch_sizes[batch_index],
-                                    r->f_cpu);
-        l->memory_ns = cost_mem_ns(0, 0, l->density, l->ffn_bytes, r->b_mem);
-        return;
-    }
-    l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], c->threads);
-    l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, summed, r->down_ns);
-    l->memory_ns = cost_memory_ns(always * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
-                                  open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
-}
-
-/* Exact and dense mode: every gate is computed, Up and Down of those that fire, or of all. */
-static void known_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
-                        const double *row, int batch_index, int layer, uint32_t height, struct cost_layer *l)
-{
-    int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
-    double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / in->h.n_ff * height : whole,
-           active = sparse ? inputs_active(in, batch_index, layer, height) : gates;
-    double open = sparse ? active * in->loads[layer] : gates,
-           summed = sparse ? inputs_active(in, cost_down_index(batch_index), layer, height) : gates;
-    double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
-    l->active = active;
-    l->density = gates > 0 ? active / gates : 0;
-    l->ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
-    if (c->model == PLAN_COST_PAPER) {
-        l->predict_ns = sparse ? cost_dense_ns(0, flops, r->f_cpu) : 0;
-        l->compute_ns = cost_ffn_ns(l->density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
-        l->memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l->density, l->ffn_bytes, r->b_mem);
-        return;
-    }
-    l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
-    l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
-    l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns);
-    if (sparse)
-        l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
-                                      open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
-    else
-        l->memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
-}
-
-/* (M9), (M15), (M16) of what a layer keeps in memory: attention, router, shared expert. Layers before the experts' count with layer 0. */
-static void add_resident(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
-                         int batch, int layer, struct cost_layer *l, struct notes *notes)
-{
-    const struct inputs_layer *il = &in->layers[layer];
-    int shared = il->shared[0].rows > 0;
-    struct kv kv = kv_of(&in->h, c, r, layer, batch);
-    struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
-    int wkv = in->h.wkv_dim > 0, latent = in->h.kv_rank || wkv ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
-    memcpy(m, il->attn, sizeof il->attn);
-    memcpy(m + n, il->latent, (size_t)latent * sizeof *m);
-    m[n += latent] = il->router;
-    memcpy(m + n + 1, il->shared, sizeof il->shared);
-    l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
-    int more = wkv ? COST_WKV_JOBS : latent ? 2 + (in->h.q_rank > 0) : 0;
-    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared, r->start_ns);
-    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
-}
-
-void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
-                      int layer, struct cost_layer *l, struct notes *notes)
-{
-    add_resident(hw, in, c, r, batch, layer, l, notes);
-    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
-        add_resident(hw, in, c, r, batch, i, l, notes);
-}
-
-/* The neurons of the FFNs but for the first `height` of each. */
-static void neurons_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
-                       int batch_index, int layer, uint32_t height, struct cost_layer *l)
-{
-    double row[LAYOUT_ROLES];
-    for (int i = 0; i < LAYOUT_ROLES; i++)
-        row[i] = layout_role_bytes(&s->part[0], i, in->h.d_model);
-    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
-        predicted_layer(in, c, r, row, batch_index, layer, height, l);
-    else
-        known_layer(in, c, r, row, batch_index, layer, height, l);
-    if (c->model != PLAN_COST_PAPER) {
-        l->start_ns = cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
-        l->contention_ns = cost_contention_ns(l->jobs, r->turn_ns, r->threads);
-        l->compute_ns += l->start_ns + l->contention_ns;
-    }
-}
-
-void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
-                       const struct cost_rates *r, int batch_index, int layer, uint32_t height, struct cost_layer *l)
-{
-    struct cost_layer x = *l;
-    if (!height)
-        return;
-    neurons_of(in, s, c, r, batch_index, layer, height, &x);
-    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
-        x.predict_ns = hw_correction(hw, HW_PREDICT) * predictors_ns(hw, in, c, r, batch_index, layer, height, NULL);
-    x.engine_ns = cost_engine_ns(r->launch_ns, inputs_gates(in, batch_index, layer) / in->h.n_ff,
-                                 cost_engine_ffn_ns(r, in->h.n_ff, height));
-    x.launch_ns = r->launch_ns;
-    x.active = l->active; /* of both */
-    x.density = l->density;
-    *l = x;
-}
-
-void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
-                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
-                   struct cost_layer *out, struct notes *notes)
-{
-    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
-    cost_resident_of(hw, in, c, r, inputs_batch_sizes[batch_index], layer, &l, notes);
-    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
-        l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, 0, notes);
-    neurons_of(in, s, c, r, batch_index, layer, 0, &l);
-    if (c->model != PLAN_COST_PAPER) {
-        l.products_ns *= hw_correction(hw, HW_ATTENTION);
-        l.jobs_ns *= hw_correction(hw, HW_ATTENTION);
-        l.serial_ns *= hw_correction(hw, HW_ATTENTION);
-        l.predict_ns *= hw_correction(hw, HW_PREDICT);
-    }
-    l.attention_ns = l.products_ns + (l.jobs_ns + l.serial_ns);
-    *out = l;
-}
-
-double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
-                    const struct cost_rates *r, int batch, struct notes *notes)
-{
-    const struct kv embedding = { .bytes = (double)in->embd_row_bytes * batch };
-    double ns = dense_part_ns(hw, c, r, &in->head, 1, &embedding, batch, notes);
-    if (c->model == PLAN_COST_PAPER)
-        return ns;
-    ns += cost_start_ns(1, r->start_ns) + cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
-    return ns * hw_correction(hw, HW_HEAD);
 }
 
 /* --- what residency changes --- */

@@ -672,10 +672,52 @@ static void test_both(unsigned have, int a, int b)
     test_many_same(have, a, b);
 }
 
+/* What the tier has in common with the one below, down to the function's address, was tried there. */
+static int own_products(const struct kernels *below, uint32_t type, enum kernels_act form)
+{
+    return kernels->rows[form][type] != below->rows[form][type] || kernels->rows_at[form][type] != below->rows_at[form][type];
+}
+
+static int own_vectors(const struct kernels *below)
+{
+    return kernels->dot_f32 != below->dot_f32 || kernels->dot_f16 != below->dot_f16 || kernels->axpy_f32 != below->axpy_f32 ||
+           kernels->axpy_f16 != below->axpy_f16 || kernels->to_f16 != below->to_f16;
+}
+
+static void test_tier(int tier, const struct kernels *below, const struct kernels *scalar)
+{
+    for (int i = 0; i < N_TYPES; i++) {
+        const uint32_t type = types[i];
+        for (int form = 0; form < KERNELS_ACT_FORMS; form++)
+            if (kernels->rows[form][type] && own_products(below, type, form))
+                test_products(tier, type, form);
+        if (kernels->axpy[type] != below->axpy[type])
+            test_axpy(type);
+        if (kernels->sums[type] != below->sums[type])
+            test_sums(type);
+    }
+    if (kernels->quant_q8 != below->quant_q8)
+        test_quant_q8(scalar);
+    if (own_vectors(below))
+        test_vectors();
+    if (kernels->above != below->above)
+        test_above();
+}
+
+static int complete(void)
+{
+    int ok = kernels->quant_q8 && kernels->dot_f32 && kernels->dot_f16 && kernels->axpy_f32 && kernels->axpy_f16 && kernels->to_f16 &&
+             kernels->above;
+    for (int i = 0; i < N_TYPES; i++)
+        ok &= kernels->rows[KERNELS_ACT_F32][types[i]] && kernels->rows_at[KERNELS_ACT_F32][types[i]] && kernels->axpy[types[i]] &&
+              (quant_traits(types[i])->block_elems > 1 || kernels->sums[types[i]]);
+    return ok;
+}
+
 int main(void)
 {
     unsigned have = cpu_detect();
-    struct kernels scalar;
+    struct kernels scalar, below = { 0 };
     kernels_init(1u << CPU_SCALAR);
     scalar = *kernels;
     for (int tier = 0; tier < CPU_TIERS; tier++) {
@@ -684,18 +726,10 @@ int main(void)
         kernels_init(have & ((2u << tier) - 1));
         printf("# tier %s\n", kernels->name);
         CHECK(!strcmp(kernels->name, cpu_tier_name(tier)));
+        CHECK(complete());
         test_forms();
-        for (int i = 0; i < N_TYPES; i++) {
-            test_products(tier, types[i], KERNELS_ACT_F32);
-            if (kernels->rows[KERNELS_ACT_Q8][types[i]])
-                test_products(tier, types[i], KERNELS_ACT_Q8);
-            test_axpy(types[i]);
-            if (quant_traits(types[i])->block_elems == 1)
-                test_sums(types[i]);
-        }
-        test_quant_q8(&scalar);
-        test_vectors();
-        test_above();
+        test_tier(tier, &below, &scalar);
+        below = *kernels;
     }
     if (have & 1u << CPU_AVX2 && have & 1u << CPU_AVX512)
         test_both(have, CPU_AVX2, CPU_AVX512);

@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 4. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 5. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -33,9 +33,10 @@
 --      reader takes it as it is.
 --   4  accelerator_memory and accelerator_conditions: what an accelerator's driver takes, and what ran beside its
 --      measurement. As before, a writer brings an older database here.
+--   5  storage_endings: how many reads in flight end together. As before, a writer brings an older database here.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -349,3 +350,12 @@ CREATE VIEW v_accelerator_conditions AS
            round(100 * c.disturbed, 1) AS disturbed_percent
     FROM accelerator_conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
     ORDER BY 1, 2;
+
+-- Revision 5: how a drive ends reads.
+
+-- Of the reads in flight, the share that is found ended at one moment, in the mean over reads: 1 where all of a queue end
+-- together, as of drives whose interrupts wait until the queue is empty, 1 / queue_depth where each ends by itself.
+CREATE TABLE storage_endings (
+    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
+    together   REAL NOT NULL CHECK (together > 0 AND together <= 1)
+) STRICT;

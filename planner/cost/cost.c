@@ -333,87 +333,6 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
     return f;
 }
 
-/* (M4)'s curve for one read size. */
-static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range)
-{
-    struct cost_reads out = { .n = 1 }; /* no reads, no time */
-    struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
-                         .range_bytes = range, .lanes = 1, .core_class = -1 };
-    double bw = 0;
-    for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
-        q.queue_depth = n < c->depth ? n : c->depth;
-        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat))); /* a deeper queue is not slower: noise */
-        if (bw <= 0)
-            return (struct cost_reads){ 0 };
-        double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
-        out.count[out.n] = q.queue_depth;
-        out.ns[out.n] = out.ns[out.n - 1] + more * (n > 1 ? (out.each_ns + each_ns) / 2 : each_ns);
-        out.each_ns = each_ns;
-        out.n++;
-        if (n >= c->depth)
-            break;
-    }
-    return out;
-}
-
-/* What is not a curve of reads: streams and CPU time at the queue's depth. */
-static void queue_rates(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *out,
-                        struct notes *notes)
-{
-    /* FFNs are run one after the other, so reads that follow each other lie in one part of one of them. */
-    const struct layout_part *cold = &s->part[s->n_parts - 1];
-    struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_read_bytes(s, c->read_bytes),
-                         .range_bytes = s->segment_bytes[s->part[0].segment], .queue_depth = c->depth, .lanes = 1,
-                         .core_class = -1 };
-    out->stream_block = (double)q.block_bytes;
-    out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
-    out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
-    q.pattern = HW_RANDOM;
-    if (out->stream_bw <= 0) {
-        out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
-        if (out->stream_bw > 0)
-            notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
-    }
-    out->cold_bytes = cost_read_bytes(s, s->n_parts - 1);
-    out->single_bytes = cost_read_bytes(s, 0);
-    out->stride_bytes = (double)cold->stride_bytes;
-    out->n_lengths = 1 + replay_length_class(reads_units(s, s->n_parts - 1, budget_read_bytes(s, c->read_bytes)));
-    for (int k = 0; k < out->n_lengths; k++) {
-        q.block_bytes = (uint64_t)(out->cold_bytes + ((1 << k) - 1) * out->stride_bytes);
-        out->joined_cpu_ns[k] = hw_storage_cpu_ns_per_read(hw, &q);
-    }
-    out->cold_cpu_ns = out->joined_cpu_ns[0];
-    q.block_bytes = (uint64_t)out->cold_bytes;
-    out->b_io = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
-}
-
-static void storage_rates(const struct hw *hw, const struct layout_shape *s,
-                          const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
-{
-    uint64_t range = s->segment_bytes[s->part[s->n_parts - 1].segment], first_range = s->segment_bytes[s->part[0].segment];
-    queue_rates(hw, s, c, out, notes);
-    out->cold = reads_curve(hw, c, out->cold_bytes, range);
-    out->single = reads_curve(hw, c, out->single_bytes, first_range);
-    for (int k = 0; k < out->n_lengths; k++)
-        out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range) : out->cold;
-    if (out->stream_bw <= 0 || out->b_io <= 0)
-        notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
-    else if (out->cold_cpu_ns <= 0)
-        notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
-}
-
-void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
-{
-    struct cost_rates at = { 0 };
-    queue_rates(hw, s, c, &at, NULL);
-    r->stream_bw = larger(r->stream_bw, at.stream_bw);
-    r->b_io = larger(r->b_io, at.b_io);
-    r->stream_cpu_ns = smaller(r->stream_cpu_ns, at.stream_cpu_ns);
-    r->cold_cpu_ns = smaller(r->cold_cpu_ns, at.cold_cpu_ns);
-    for (int k = 0; k < r->n_lengths; k++)
-        r->joined_cpu_ns[k] = smaller(r->joined_cpu_ns[k], at.joined_cpu_ns[k]);
-}
-
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
 {
@@ -442,9 +361,9 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     }
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, cost_stat(c->stat));
-    storage_rates(hw, s, c, &r, notes);
     if (c->model != PLAN_COST_PAPER)
         cost_work_rates(hw, in, s, c, &r);
+    cost_storage_rates(hw, s, c, &r, notes);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict a speed from; run "
                                            "thermo-profile hardware, or import them", hw->name);
@@ -580,6 +499,7 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
     struct cost_flow f = neurons_flow(in, s, c, batch_index, layer, t, k);
     if (k->streamed)
         f.predictor_bytes = cost_predictor_bytes(in, c->predicted, batch_index, layer);
+    f.copied = cost_copied_share(k->slots, f.lookups, f.reads);
     return f;
 }
 
@@ -598,13 +518,15 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
     if (!how) {
         *out = (struct cost_cold){ f->reads, f->reads, f->reads * r->cold_bytes, f->reads * r->cold_cpu_ns,
                                    cost_reads_ns(&r->cold, f->reads),
-                                   cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) };
+                                   cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)), r->together[0] };
         return;
     }
     o.reads = f->reads * (double)how->reads;
     o.units = f->reads * (double)how->units;
-    for (int k = 0; k < r->n_lengths; k++)
+    for (int k = 0; k < r->n_lengths; k++) {
         o.cpu_ns += f->reads * (double)how->at[k] * r->joined_cpu_ns[k];
+        o.together += (double)how->at[k] / (double)how->reads * r->together[k];
+    }
     o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
     o.ns = cost_joined_ns(r->joined, how, f->reads);
     o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
@@ -646,6 +568,14 @@ static double held_ns(const struct cost_rates *r, const struct cost_layer *l, co
                          row_ns > 0 ? r->down_ns / row_ns : 0);
 }
 
+/* (M33) of the reads of a flow. */
+static double turn_of(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f, const struct cost_cold *cold)
+{
+    double own_ns = l->unit_ns + r->unit_bytes * r->verify_ns_per_byte / r->threads;
+    double work_ns = f->reads * ((1 - f->copied) * own_ns + f->copied * r->admit_ns);
+    return cost_turn_ns(cold->reads, r->depth, cold->together, r->ffn_factor * work_ns, r->io_factor * cold->ns);
+}
+
 /* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
  * there is to tell then falls away. */
 INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
@@ -669,7 +599,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
     double submission_ns = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
     double io_cpu_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
-    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
+    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, f->reads * f->copied, r->admit_ns, r->threads);
     double verify_ns = cost_verify_ns(gate_bytes + f->reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
     double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
@@ -682,7 +612,8 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     int in_order = c->mode == PLAN_DENSE && f->reads <= 0 && streams > 0;
     if (in_order)
         first_ns = left_ns + held_ns(r, l, f, verify_ns, smaller(known_ns, r->io_factor * buffers_ns) - (known_ns - left_ns));
-    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - last_ns);
+    double turn_ns = f->at_once || c->mode == PLAN_DENSE ? 0 : turn_of(r, l, f, cold);
+    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - last_ns) + turn_ns;
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? last_ns : in_order ? 0 : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
@@ -706,7 +637,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
             .submission = r->ffn_factor * submission_ns, .cache_overhead = r->ffn_factor * cache_overhead_ns,
             .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
-            .last = r->io_factor * last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
+            .last = r->io_factor * last_ns, .turn = turn_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
             .overlap = o.attention_ns + o.predict_ns + cost_work_ns(&o) + o.io_ns + o.exposed_ns - o.total_ns,
         };

@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M31) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M33) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
@@ -78,6 +78,12 @@ struct cost_reads {
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
 
+/* (M33) t_turn = (1 - D / n)+ * max(0, beta t_work - (1 - beta) t_reads): where a drive ends the share beta of the reads in flight at one
+ *       moment (of a paravirtual one, all: it interrupts when its queue is empty), it has only the rest of the D buffers to go on with
+ *       while their contents are worked through: computed, or copied to the cache by the coordinator. Part of t_io; the first D of n
+ *       reads wait for no buffer. t_work, t_reads: of all n. beta: measured beside B_io; where it was not, 0. */
+double cost_turn_ns(double reads, double buffers, double together, double work_ns, double reads_ns);
+
 /* (M21) t_reads = sum over lengths of n_len * t_len(N) / N,  N = sum of n_len: reads that bring several units, neighbours and
  *       what is in gaps, each at the rate of its size with N reads to keep the queue full. t_len: (M4) for reads of len units;
  *       curves[c] is that of reads of 2^c units (replay_reads.h), linear in bytes between */
@@ -98,9 +104,11 @@ double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cor
  *      SCHEDULE_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
 double cost_submission_ns(double ahead_cpu_ns, int threads);
 
-/* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: the thread that maintains the cache finds what is there and
- *       takes in what was read, copying it, while the others go on with its share of the computing */
-double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads);
+/* (M14) t_compute + (lookups * tau_lookup + copied * tau_admit(R)) / threads: the thread that maintains the cache finds what is there and
+ *       takes in what was read and has a slot, copying it, while the others go on with its share of the computing */
+double cost_cache_overhead_ns(double lookups, double lookup_ns, double copied, double admit_ns, int threads);
+/*       Share of the reads that get a slot: those of a step stay to its end, so hits and new ones are no more than slots. */
+double cost_copied_share(double slots, double lookups, double reads);
 
 /* (M22) t_verify = V_read * tau_verify(R) / R / threads: whatever is read is held against its checksum by the worker that touches
  *       it next. V_read: streamed gates, units, and streamed predictors, which are counted here, too */
@@ -269,6 +277,7 @@ struct cost_flow {
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
     double predictor_bytes;         /* read in sequence: of streamed predictors */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
+    double copied;                  /* share of those misses that are copied to a slot; without one, they are used from their buffers */
     const struct replay_reads *how; /* how these are read, by rule; NULL: one by one. Of the table, borrowed */
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int at_once;                    /* all reads are asked for before anything is computed, as of experts that a router has chosen; */
@@ -296,6 +305,7 @@ struct cost_rates {
     double stride_bytes;                    /* of cold units: what each further one adds to a read */
     int n_lengths;                          /* classes of reads that hold several of them: */
     struct cost_reads joined[REPLAY_LENGTHS];
+    double together[REPLAY_LENGTHS];        /* (M33) */
     double joined_cpu_ns[REPLAY_LENGTHS];
     double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
     double verify_ns_per_byte;              /* likewise */
@@ -319,6 +329,7 @@ struct cost_layer {
     double engine_ns, launch_ns;            /* (M25), of which launch; 0: all neurons are the processor's */
     double jobs;                            /* (M19) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
+    double unit_ns;                         /* (M33) of a neuron that is read, what all threads compute once it is there */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
 };
 
@@ -401,6 +412,7 @@ struct cost_terms {
     double stream, single;                  /* (M3); (M4) for reads of part 0 */
     double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
     double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
+    double turn;                            /* (M33), in io_ns */
     double lane;                            /* (M5): what CPU time bounds lanes to beyond that */
     double scores, feed;                    /* (M11); what reading streamed predictors takes longer, (M20) */
     double predictor;                       /* (M20): reading them */
@@ -414,6 +426,7 @@ struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const str
  * they take; the last of them, (M6). */
 struct cost_cold {
     double reads, units, bytes, cpu_ns, ns, last_ns;
+    double together; /* (M33), in the mean over those reads */
 };
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out);

@@ -20,4 +20,8 @@ static inline double smaller(double a, double b)
 double cost_product_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern, int row_len, int batch,
                        struct notes *notes);
 
+/* Storage figures of a choice, into those of *out whose names say so: curves, streams, CPU time of reads. After cost_work_rates. */
+void cost_storage_rates(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *out,
+                        struct notes *notes);
+
 #endif

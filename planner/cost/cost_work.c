@@ -32,9 +32,14 @@ int cost_down_index(int batch_index)
     return i;
 }
 
-double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads)
+double cost_cache_overhead_ns(double lookups, double lookup_ns, double copied, double admit_ns, int threads)
 {
-    return (lookups * lookup_ns + reads * admit_ns) / threads;
+    return (lookups * lookup_ns + copied * admit_ns) / threads;
+}
+
+double cost_copied_share(double slots, double lookups, double reads)
+{
+    return reads > 0 ? fmax(0, fmin(1, (slots - (lookups - reads)) / reads)) : 0;
 }
 
 double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads)

@@ -129,7 +129,7 @@ struct totals {
     double gates_ns, open_ns, active_ns, always_ns, predicted_ns, predicted_open_ns, predicted_active_ns; /* by (M1) */
     double predicted_rows;                               /* what these take, ns */
     double ahead, serial, n_ahead;                  /* layers that look ahead: their time, by (M13) and (M7) */
-    double stream_bytes, single_reads, lookups, missed, n_jobs;
+    double stream_bytes, single_reads, lookups, missed, copied, n_jobs;
     double single_bytes, missed_bytes, gap_bytes, cpu_ns;
     double feed_bytes, n_fed;                       /* streamed predictors */
     struct cost_cold cold;
@@ -164,7 +164,7 @@ static void add_terms(struct cost_terms *to, const struct cost_terms *t)
     to->rows += t->rows, to->start += t->start, to->contention += t->contention, to->io_cpu += t->io_cpu;
     to->submission += t->submission, to->cache_overhead += t->cache_overhead, to->verify += t->verify;
     to->stream += t->stream, to->single += t->single, to->hidden += t->hidden, to->first += t->first;
-    to->cold += t->cold, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
+    to->cold += t->cold, to->turn += t->turn, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
     to->feed += t->feed, to->overlap += t->overlap;
 }
 
@@ -195,6 +195,7 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
         s->ahead += cost_lookahead_ns(k), s->serial += cost_layer_ns(k), s->n_ahead++;
     s->n_jobs += cl.jobs;
     s->stream_bytes += w.stream_bytes, s->single_reads += w.single_reads, s->lookups += w.lookups, s->missed += w.reads;
+    s->copied += w.reads * w.copied;
     s->feed_bytes += w.predictor_bytes, s->n_fed += residencies[l].streamed;
     cost_cold_of(&s->c, r, &w, &cold);
     s->single_bytes += w.single_reads * r->single_bytes, s->missed_bytes += w.reads * r->unit_bytes;
@@ -300,9 +301,9 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
               "attention is one thread's; sum over layers", t->io_cpu + t->submission, "ns", "cpu_ns",
               s->cpu_ns, "threads", (double)r->threads, "lanes", (double)r->lanes, "cores",
               (double)r->cores, NULL), "taken", t->io_cpu, "asked for before attention", t->submission, NULL);
-    put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers", t->cache_overhead, "ns",
-        "lookups", s->lookups, "tau_lookup", r->lookup_ns, "reads", s->missed, "tau_admit", r->admit_ns, "threads",
-        (double)r->threads, NULL);
+    put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + copied * tau_admit(R)) / threads: missed units that get a slot; "
+        "sum over layers", t->cache_overhead, "ns", "lookups", s->lookups, "tau_lookup", r->lookup_ns, "copied", s->copied,
+        "tau_admit", r->admit_ns, "threads", (double)r->threads, NULL);
     put(m, n, "(M22)", "t_verify = V_read * tau_verify / threads, sum over layers", t->verify, "ns", "V_read",
         s->stream_bytes + s->feed_bytes + s->single_bytes + s->missed_bytes, "ns_per_byte",
         r->verify_ns_per_byte, "threads", (double)r->threads, NULL);
@@ -316,11 +317,12 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
 {
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
-    terms(put(m, n, "(M7)", "t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_lanes, sum over layers; hidden: by attention; "
-              "first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); last: is in "
+    terms(put(m, n, "(M7)", "t_io = t_stream - t_hidden + t_first + t_reads + t_turn - t_last + t_lanes, sum over layers; hidden: by "
+              "attention; first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); last: in "
               "t_exposed; lanes: CPU time of reads, beyond that",
               s->io, "ns", NULL),
-          "t_stream", t->stream, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first", t->first, "-t_last", -t->last,
+          "t_stream", t->stream, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first", t->first, "t_turn", t->turn,
+          "-t_last", -t->last,
           "t_lanes", t->lane, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth), sum over layers", t->stream, "ns", "V", s->stream_bytes, "block",
         r->stream_block, "depth", (double)s->c.depth, "B_io", r->stream_bw, NULL);
@@ -331,6 +333,10 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
     put(m, n, "(M21)", "t_missed = sum over lengths of n_len * t_len(N) / N: one read may bring several units; sum over layers",
         t->cold, "ns", "missed units", s->missed, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
         s->gap_bytes, "longest read", (double)s->c.read_bytes, NULL);
+    if (s->cold.reads > 0)
+        put(m, n, "(M33)", "t_turn = (1 - D / n)+ * max(0, beta * t_work - (1 - beta) * t_missed): reads that end together are worked "
+            "through before buffers are free; sum over layers", t->turn, "ns", "beta of single units", r->together[0], "of the longest",
+            r->together[r->n_lengths - 1], "D", (double)s->c.depth, NULL);
     put(m, n, "(M6)",
         "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many miss; of streams in dense mode 0",
         s->exposed, "ns", NULL);

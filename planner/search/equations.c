@@ -25,9 +25,10 @@ static const char functions_text[] =
     "(define-fun M22 ((V_read Real) (tau_verify Real) (threads Real) (k_ffn Real)) Real (* k_ffn (/ (* V_read tau_verify) threads)))\n"
     "; (M9), (M15), (M16): t_attention = products and K, V (M8, M17) + jobs + one thread's work\n"
     "(define-fun M9 ((t_products Real) (t_jobs Real) (t_alone Real)) Real (+ t_products t_jobs t_alone))\n"
-    "; (M3)-(M7), (M21), (M29): t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_lanes\n"
-    "(define-fun M4 ((t_stream Real) (t_single Real) (t_hidden Real) (t_first Real) (t_reads Real) (t_last Real) (t_lanes Real)) Real\n"
-    "    (+ (- (+ t_stream t_single) t_hidden) t_first (- t_reads t_last) t_lanes))\n"
+    "; (M3)-(M7), (M21), (M29), (M33): t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_turn + t_lanes\n"
+    "(define-fun M4 ((t_stream Real) (t_single Real) (t_hidden Real) (t_first Real) (t_reads Real) (t_last Real) (t_turn Real)"
+    " (t_lanes Real)) Real\n"
+    "    (+ (- (+ t_stream t_single) t_hidden) t_first (- t_reads t_last) t_turn t_lanes))\n"
     "; (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed\n"
     "(define-fun M7 ((t_attention Real) (t_predict Real) (t_compute Real) (t_memory Real) (t_io Real) (t_exposed Real)) Real\n"
     "    (+ t_attention t_predict (largest (largest t_compute t_memory) t_io) t_exposed))\n"
@@ -153,14 +154,15 @@ static void compute(const struct figures *x, const char *suffix, FILE *out)
     double read = f->predictor_bytes + f->stream_bytes + f->single_reads * x->rates->single_bytes + f->reads * x->rates->unit_bytes;
     fprintf(out, "(M1 %.4f %.4f (M19 %.9f tau_turn%s threads%s k_ffn%s) %.4f %.4f", x->t.rows, x->t.start, x->layer.jobs, suffix, suffix,
             suffix, x->t.io_cpu, x->t.submission);
-    fprintf(out, " (M14 %.9f tau_lookup%s %.9f tau_admit%s threads%s k_ffn%s)", f->lookups, suffix, f->reads, suffix, suffix, suffix);
+    fprintf(out, " (M14 %.9f tau_lookup%s %.9f tau_admit%s threads%s k_ffn%s)", f->lookups, suffix, f->reads * f->copied, suffix,
+            suffix, suffix);
     fprintf(out, " (M22 %.6f tau_verify%s threads%s k_ffn%s))", read, suffix, suffix, suffix);
 }
 
 static void io(const struct figures *x, const char *suffix, FILE *out)
 {
-    fprintf(out, "(M4 (M3 %.6f B_stream%s k_io%s) %.4f %.4f %.4f %.4f %.4f %.4f)", x->flow.stream_bytes, suffix, suffix, x->t.single,
-            x->t.hidden, x->t.first, x->t.cold, x->t.last, x->t.lane);
+    fprintf(out, "(M4 (M3 %.6f B_stream%s k_io%s) %.4f %.4f %.4f %.4f %.4f %.4f %.4f)", x->flow.stream_bytes, suffix, suffix, x->t.single,
+            x->t.hidden, x->t.first, x->t.cold, x->t.last, x->t.turn, x->t.lane);
 }
 
 /* "(M7 ...)" or "(M13 ...)". */

@@ -11,6 +11,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -35,7 +36,7 @@
 
 enum { REPS = 5,
        QUICK_REPS = 3,
-       MAX_DEPTH = 64,
+       MAX_DEPTH = 128, /* of the grids below */
        OCTAVES = 40,
        STEPS = 16,
        MIN_READS = 8,
@@ -46,6 +47,7 @@ struct reads {
     uint32_t histogram[OCTAVES * STEPS]; /* of latency, 16 steps an octave */
     double cpu_ns;
     uint64_t n;
+    double found, squares; /* reads found ended, of whole queues; sums of their squares, by call */
 };
 
 struct point {
@@ -94,7 +96,7 @@ struct lane {
     int64_t deadline, t_first, t_last;
     uint64_t counted, reads;
     int over;
-    double cpu_ns;
+    double cpu_ns, found, squares; /* as in struct reads */
     uint32_t histogram[OCTAVES * STEPS];
     int sys; /* errno, or -1: short read */
 };
@@ -216,6 +218,8 @@ static void read_uring(struct lane *l)
             }
         }
         io_uring_cq_advance(&ring, seen);
+        l->found += l->over ? 0 : seen; /* the queue was full */
+        l->squares += l->over ? 0 : (double)seen * seen;
     }
     io_uring_queue_exit(&ring);
 }
@@ -254,6 +258,8 @@ static int gather(struct point *p, struct reads *reads, const struct lane *lanes
             reads->histogram[k] += l->histogram[k];
         reads->cpu_ns += l->cpu_ns;
         reads->n += l->reads;
+        reads->found += l->found;
+        reads->squares += l->squares;
     }
     *value = rate;
     return 0;
@@ -402,6 +408,8 @@ static struct reads all_reads(const struct point *p, int reps)
             all.histogram[i] += p->of[rep].histogram[i];
         all.cpu_ns += p->of[rep].cpu_ns;
         all.n += p->of[rep].n;
+        all.found += p->of[rep].found;
+        all.squares += p->of[rep].squares;
     }
     return all;
 }
@@ -431,6 +439,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
                                   .core_class = p->core_class, .bytes_per_s = probe_dist(base, i),
                                   .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99),
                                   .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
+        if (all.found > 0) /* a read is found with so many others in the mean */
+            row.together = fmin(1, all.squares / all.found / p->depth);
         r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
@@ -463,14 +473,14 @@ struct grid {
     enum hw_backend backend;
     enum hw_pattern pattern;
     uint64_t blocks[10];
-    int depths[6], lanes[3];
+    int depths[7], lanes[3];
     int small_range;  /* a quarter of the range too */
     int slower_cores; /* on each slower class, in place of the fastest */
 };
 
 #define K *1024u
 static const struct grid full_grids[] = {
-    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32, 64 }, { 1, 2 }, 1, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32, 64, 128 }, { 1, 2 }, 1, 0 },
     { HW_URING, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32 }, { 1 }, 0, 0 },
     { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 1, 0 },
     { HW_PREAD, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 0, 0 },
@@ -478,7 +488,7 @@ static const struct grid full_grids[] = {
     { HW_PREAD, HW_RANDOM, { 4 K, 64 K }, { 4 }, { 1 }, 0, 1 },
 };
 static const struct grid quick_grids[] = {
-    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64 }, { 1 }, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64, 128 }, { 1 }, 0, 0 },
     { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 2 }, 0, 0 },
     { HW_URING, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8, 32 }, { 1 }, 0, 0 },
     { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 }, /* the same sizes: backends are compared */
@@ -487,6 +497,7 @@ static const struct grid quick_grids[] = {
 
 static int add(struct storage_probe *s, const struct point *p)
 {
+    assert(p->depth <= MAX_DEPTH);
     if (p->block * (uint64_t)p->depth * (uint64_t)p->lanes > MAX_IN_FLIGHT_BYTES ||
         p->range / p->block < (uint64_t)p->depth * (uint64_t)p->lanes)
         return 0;

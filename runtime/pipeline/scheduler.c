@@ -33,6 +33,8 @@
 #define JOB_LEAST    (128u << 10) /* of records for a worker, up to SCHEDULE_JOB_BYTES, and so many for each read in flight: */
 #define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
                                    * looked after between jobs */
+#define JOB_PRESSED   (64u << 10) /* likewise, where reads wait for buffers: what is computed frees them when handed in; but for each */
+#define JOB_PER_TOKEN (4u << 10)  /* token so many: Down of many is computed by fours */
 
 /* ---- creation ---- */
 
@@ -146,10 +148,14 @@ void scheduler_free(struct scheduler *s)
 
 /* ---- taking and finishing jobs; lock held ---- */
 
-/* Gates tell which reads are needed. Other entries may take their time where nothing is read, or by those who do not read. */
-static uint32_t job_bytes(struct scheduler *s, enum list_id list, int worker)
+/* Gates tell which reads are needed. Other entries may take their time where nothing is read, or by those who do not read, unless reads
+ * wait for the buffers that they hold and the drive will soon have none to go on with. */
+static uint32_t job_bytes(const struct pass *p, enum list_id list, int worker)
 {
-    uint32_t reads = read_queue_reads(s->q), bytes = reads * JOB_PER_READ;
+    struct scheduler *s = p->s;
+    uint32_t reads = read_queue_reads(s->q), bytes = reads * JOB_PER_READ, tokens = (uint32_t)p->b.n_tokens * JOB_PER_TOKEN;
+    if (s->pressure && reads < (uint32_t)s->c->choice.queue_depth / 2)
+        return tokens < JOB_PRESSED ? JOB_PRESSED : tokens < SCHEDULE_JOB_BYTES ? tokens : SCHEDULE_JOB_BYTES;
     if (list == LIST_NEURON && (!reads || worker > 0))
         return SCHEDULE_JOB_BYTES;
     return bytes < JOB_LEAST ? JOB_LEAST : bytes < SCHEDULE_JOB_BYTES ? bytes : SCHEDULE_JOB_BYTES;
@@ -159,7 +165,7 @@ static int take_ready(struct pass *p, enum list_id list, int worker, struct job 
 {
     const struct list *l = &p->b.list[list];
     struct ring *g = &p->ring[list];
-    uint32_t threads = (uint32_t)p->s->n_threads, most = job_bytes(p->s, list, worker);
+    uint32_t threads = (uint32_t)p->s->n_threads, most = job_bytes(p, list, worker);
     if (!g->n)
         return 0;
     uint32_t bytes = 0, share = (g->n + threads - 1) / threads;

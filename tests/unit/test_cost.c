@@ -13,6 +13,38 @@ static int near(double a, double b)
 }
 
 /* The paper's example figures: 7B on the phone, from its own tables (4-bit weights, 43.9 GB/s). */
+/* What is read and ends together is worked through before its buffers are free, at the depth where that was measured. */
+static void ends_together(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *given,
+                          const struct cost_flow *f)
+{
+    struct hw_storage points[64];
+    struct hw with = *hw;
+    struct cost_choice c = *given;
+    struct cost_rates r;
+    struct cost_layer l;
+    struct cost_terms t;
+    struct err e;
+    CHECK(hw->n_storage <= 64);
+    memcpy(points, hw->storage_points, (size_t)hw->n_storage * sizeof *points);
+    for (int i = 0; i < hw->n_storage; i++)
+        points[i].together = 1;
+    with.storage_points = points;
+    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && near(r.together[0], 1));
+    cost_layer_of(&with, in, s, &c, &r, 0, 1, &l, NULL);
+    double active = inputs_active(in, 0, 1, 0), row_ns = r.up_ns * in->loads[1] + r.down_ns;
+    CHECK(near(l.unit_ns, row_ns) && f->reads > c.depth && active > 0 && f->how == NULL);
+    struct cost_flow staged = *f, copied = *f;
+    staged.copied = 0, copied.copied = 1;
+    double own_ns = row_ns + s->part[1].unit_bytes * r.verify_ns_per_byte / c.threads, after = f->reads - c.depth;
+    double io_ns = cost_figures_of(&c, &r, &l, &staged, &t).io_ns;
+    CHECK(near(t.turn, after * own_ns));
+    r.together[0] = 0; /* not known */
+    CHECK(near(cost_figures_of(&c, &r, &l, &staged, NULL).io_ns, io_ns - after * own_ns));
+    r.together[0] = 1;
+    cost_figures_of(&c, &r, &l, &copied, &t);
+    CHECK(near(t.turn, after * r.admit_ns));
+}
+
 static void test_paper(void)
 {
     const int n_k[3] = { 1, 3, 0 };
@@ -65,6 +97,11 @@ static void test_measured(void)
     CHECK(schedule_row_parts(1) == 1 && schedule_row_parts(2) == 1 && schedule_row_parts(3) == 2 && schedule_row_parts(6) == 3);
     CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) &&
           near(cost_contention_ns(10, 300, 2), 3000));
+    /* (M33) 40 of 100 wait for no buffer; ended together, each is worked through first; by halves while the other half is read. */
+    CHECK(near(cost_turn_ns(100, 40, 1, 500, 900), 300) && near(cost_turn_ns(100, 40, 0.5, 1500, 900), 180) &&
+          cost_turn_ns(100, 40, 0.5, 500, 900) <= 0 && cost_turn_ns(40, 40, 1, 500, 900) <= 0);
+    CHECK(near(cost_copied_share(64, 100, 80), 0.55) && near(cost_copied_share(200, 100, 80), 1) && cost_copied_share(10, 100, 80) <= 0 &&
+          cost_copied_share(10, 100, 0) <= 0);
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     CHECK(near(cost_tail_share(0.5, 24), 0.5 / 24) && near(cost_tail_share(3, 24), 1 / 24.) && cost_tail_share(3, 0) <= 0);
     CHECK(near(cost_missing(0, 8, 0.25), 0.1001129150390625) && near(cost_missing(2, 8, 0.25), 0.311462402343750));
@@ -308,6 +345,7 @@ static void test_work(void)
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&
           hw_work_ns(&hw, "work/none", 0, 1, 1, HW_TYPICAL) == 0);
+    ends_together(&hw, &in, &s, &c, &f);
     /* One thread wakes nobody; the paper knows no such work. */
     c.n[0] = c.threads = 1;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 40);

@@ -29,13 +29,13 @@ static const char *const tables[] = { "device",  "fact_source", "core_class",
                                       "run",     "compute",     "memory",
                                       "storage", "accelerator", "accelerator_point",
                                       "sample",  "calibration", "calibration_term", "conditions",
-                                      "accelerator_memory", "accelerator_conditions" };
+                                      "accelerator_memory", "accelerator_conditions", "storage_endings" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 /* Tables that a revision has: the first so many. */
 static int n_tables(int64_t revision)
 {
-    return revision < 2 ? N_TABLES - 5 : revision < 3 ? N_TABLES - 3 : revision < 4 ? N_TABLES - 2 : N_TABLES;
+    return revision < 2 ? N_TABLES - 6 : revision < 3 ? N_TABLES - 4 : revision < 4 ? N_TABLES - 3 : revision < 5 ? N_TABLES - 1 : N_TABLES;
 }
 
 const char *hw_pattern_name(enum hw_pattern p)
@@ -300,8 +300,8 @@ static int lead_on(sqlite3 *db, const char *path, int64_t revision, struct err *
     static const char what[] = "creating the tables";
     if (revision == 0)
         return hwdb_exec(db, path, schema, what, e);
-    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 4", what, e);
-    static const char *const next_of[] = { "\n-- Revision 2: ", "\n-- Revision 3: ", "\n-- Revision 4: " };
+    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 5", what, e);
+    static const char *const next_of[] = { "\n-- Revision 2: ", "\n-- Revision 3: ", "\n-- Revision 4: ", "\n-- Revision 5: " };
     const char *next = next_of[revision - 1];
     return r < 0 ? r : hwdb_exec(db, path, strstr(schema, next), what, e);
 }

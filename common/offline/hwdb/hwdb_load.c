@@ -303,6 +303,7 @@ static void each_storage(struct row *r, void *element, void *ctx)
     p->latency_ns_p99 = get_real(r, 13, 0);
     p->cpu_ns_per_read = get_real(r, 14, 0);
     p->origin = (enum hw_origin)get_choice(r, 15, hwdb_origin_names, 3);
+    p->together = get_real(r, 16, 0);
 }
 
 static void each_accel(struct row *r, void *element, void *ctx)
@@ -340,6 +341,10 @@ static void each_accel_point(struct row *r, void *element, void *ctx)
 }
 
 #define ACCEL_COLUMNS "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin"
+#define STORAGE_COLUMNS                                                                                                            \
+    "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id, bytes_per_s_p10, "        \
+    "bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read, p.origin"
+#define TOGETHER      ", (SELECT together FROM storage_endings WHERE storage_id = p.id)"
 #define DRIVER_BYTES  ", (SELECT driver_bytes FROM accelerator_memory WHERE accelerator_id = p.id)"
 
 static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
@@ -357,10 +362,8 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        " bytes_per_s_p90, origin" HWDB_MEMORY_ROWS, id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l,
                        (void **)&h->memory, &h->n_memory, e)) < 0 ||
         (r = read_rows(db, path, "storage",
-                       "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id,"
-                       " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read,"
-                       " p.origin" HWDB_STORAGE_ROWS, id, sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l,
-                       (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
+                       revision >= 5 ? STORAGE_COLUMNS TOGETHER HWDB_STORAGE_ROWS : STORAGE_COLUMNS ", NULL" HWDB_STORAGE_ROWS, id,
+                       sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l, (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
         (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
                        ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id,
                        sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
@@ -489,6 +492,8 @@ static int hash_device(struct hw *h, struct err *e)
                   8);
         hash_dist(s, &p->bytes_per_s);
         hash_dist(s, &(struct hw_dist){ p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read });
+        if (p->together > 0)
+            hash_real(s, p->together);
     }
     for (int i = 0; i < h->n_accels; i++) {
         hash_update_str(s, h->accels[i].engine);

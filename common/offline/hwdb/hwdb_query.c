@@ -130,7 +130,7 @@ static double time_stat(const struct hw_dist *d, enum hw_stat stat)
 
 /* ---- storage: range, then depth, then block ---- */
 
-enum storage_what { RATE, CPU_NS };
+enum storage_what { RATE, CPU_NS, TOGETHER };
 
 struct storage_filter {
     enum storage_what what;
@@ -145,6 +145,8 @@ static double storage_value(const struct hw_storage *p, enum storage_what what, 
     switch (what) {
     case CPU_NS:
         return p->cpu_ns_per_read;
+    case TOGETHER:
+        return p->together;
     case RATE:
         break;
     }
@@ -284,6 +286,11 @@ double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum 
 double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q)
 {
     return storage_query(h, q, CPU_NS, HW_TYPICAL);
+}
+
+double hw_storage_together(const struct hw *h, const struct hw_read *q)
+{
+    return fmin(1, storage_query(h, q, TOGETHER, HW_TYPICAL));
 }
 
 /* ---- memory: threads, then row size ---- */

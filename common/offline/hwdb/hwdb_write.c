@@ -379,6 +379,8 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
         (int64_t)p->range_bytes, class_key(d, p->core_class), p->bytes_per_s.p10, p->bytes_per_s.p50,
         p->bytes_per_s.p90, p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read,
         hwdb_origin_names[p->origin], source);
+    if (r == 0 && p->together > 0)
+        r = put(d, "storage_endings", NULL, e, "INSERT INTO storage_endings VALUES (?1, ?2)", "id", row, p->together);
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
 }
 

@@ -35,6 +35,12 @@ static inline uint16_t sample_block(const struct trace_info *i, int layer, uint6
     return n ? (uint16_t)((sample_mix(7, (uint64_t)layer, global) + (uint32_t)slot) % (uint32_t)n) : 0;
 }
 
+/* What is foreseen of it: mostly the same, the slots of each fifth token are another's. */
+static inline uint16_t sample_foreseen(const struct trace_info *i, int layer, uint64_t global, int slot)
+{
+    return layer ? sample_block(i, layer, global + (global % 5 == 0), slot) : TRACE_NO_EXPERT;
+}
+
 /* Neuron j of that slot: 2 fires (and its gate is open), 1 gate open only, 0 neither. */
 static inline int sample_fires(int layer, uint64_t global, int slot, int j)
 {
@@ -228,6 +234,10 @@ static int sample_layer(struct trace_sample *s, struct trace_writer *w, int laye
     for (uint64_t t = 0; t < i->n_tokens && !r && i->h.n_experts; t++) {
         uint16_t route[2] = { sample_block(i, layer, s->global[t], 0), sample_block(i, layer, s->global[t], 1) };
         r = trace_writer_append(w, TRACE_SET_ROUTING, layer, 1, route, e);
+    }
+    for (uint64_t t = 0; t < i->n_tokens && !r && i->foreseen; t++) {
+        uint16_t seen[2] = { sample_foreseen(i, layer, s->global[t], 0), sample_foreseen(i, layer, s->global[t], 1) };
+        r = trace_writer_append(w, TRACE_SET_FORESEEN, layer, 1, seen, e);
     }
     for (int set = TRACE_SET_BLOCK_INPUT; set <= TRACE_SET_FFN_RMS && !r; set++)
         for (uint64_t t = 0; t < i->n_samples && !r; t++) {

@@ -195,7 +195,7 @@ void forward_free(struct forward *f)
     weights_free(f->weights);
     free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->embd_norm), free(f->embd_bias), free(f->head);
     free(f->down);
-    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
+    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w), free(f->before), free(f->foreseen);
     free(f->expert_tokens), free(f->pos), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
@@ -213,7 +213,7 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     return d * 4 + 8 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
-           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
+           (observed && forward_foresees(h) ? d * 4 + k * 2 : 0) + k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
            (h->expert_norms ? d * 4 : 0);
 }
 
@@ -276,6 +276,8 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         r |= grow(&f->active, n * f->k, f->row_bytes);
         if (!nn_gate_decides(f->h))
             r |= grow(&f->open, n * f->k, f->row_bytes);
+        if (forward_foresees(f->h))
+            r |= grow(&f->before, n * f->d, sizeof(float)) | grow(&f->foreseen, n * f->k, sizeof(uint16_t));
         if (!r)
             f->cap_bits = n;
     }
@@ -627,7 +629,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
     f->run = run;
     f->act_q8 = run->act_q8;
     for (int i = 0; i < model_depth(f->h) && !r; i++) {
-        int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l);
+        int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l), foresees = !lead && run->on_layer && forward_foresees(f->h);
         if (file_interrupted()) {
             r = err_set(e, ERR_INTR, "interrupted");
             break;
@@ -639,7 +641,11 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             forward_route(f);
         if (f->h->parallel)
             forward_norm_all(f);
+        if (foresees)
+            forward_foresee(f);
         forward_attention(f);
+        if (foresees)
+            memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
         if (f->h->wkv_dim)
             forward_norm_all(f);
         (lead ? forward_lead : f->h->n_experts > 0 ? forward_experts : forward_dense)(f);
@@ -650,7 +656,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             continue;
         const struct forward_layer seen = {
             .layer = l, .n_tokens = f->n_tokens, .n_slots = (int)f->k, .row_bytes = f->row_bytes, .active = f->active,
-            .open = f->open ? f->open : f->active, .blocks = f->blocks, .n_samples = run->n_samples,
+            .open = f->open ? f->open : f->active, .blocks = f->blocks, .foreseen = foresees ? f->foreseen : NULL,
+            .n_samples = run->n_samples,
             .block_input = f->block_input, .ffn_input = f->ffn_input, .ffn_rms = f->ffn_rms,
         };
         r = run->on_layer(run->ctx, &seen, e);

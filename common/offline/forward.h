@@ -24,11 +24,19 @@ struct forward_layer {
     const uint8_t *active;    /* [n_tokens][k][row_bytes]: bit i%8 of byte i/8: neuron i fired */
     const uint8_t *open;      /* the same for open gates (nn_is_open); the same pointer as active where the gate decides */
     const uint16_t *blocks;   /* [n_tokens][k]: expert of each slot, best first; 0 when dense */
+    const uint16_t *foreseen; /* [n_tokens][k], of models that forward_foresees says: what the layer's router chooses from the stream
+                               * before the FFN of the layer before it, as the runtime reads ahead by; 65535 in layer 0 */
     size_t n_samples;         /* of the tokens asked for: */
     const uint16_t *block_input; /* F16 [n_samples][d_model], residual entering the block */
     const uint16_t *ffn_input;   /* F16 [n_samples][d_model], after ffn_norm */
     const float *ffn_rms;        /* [n_samples], sqrt(mean(x^2) + eps) of the residual before ffn_norm */
 };
+
+/* Can experts be foreseen in a model's layers? Where routers are early, they are known anyway. */
+static inline int forward_foresees(const struct model_hparams *h)
+{
+    return h->n_experts > 0 && !h->early_router && h->n_layers > 1;
+}
 
 #define FORWARD_TILE 32 /* most tokens that one call of a probe is about */
 

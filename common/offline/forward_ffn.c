@@ -181,41 +181,82 @@ void forward_dense(struct forward *f)
 
 /* ---- routers ---- */
 
+/* A batch of tokens that are routed. */
+struct routed {
+    struct forward *f;
+    int n;
+    size_t first;
+    const float *stream;       /* [n_tokens][d]: what routers of their own norm see */
+    uint16_t *chosen;          /* [n_tokens][k] */
+    float *weight;             /* [n_tokens][k]; NULL: nobody asks */
+};
+
 /* What routers see of some tokens of a batch where that is nobody else's: b.norm. */
 static void router_in(void *ctx, int begin, int end, int worker)
 {
-    const struct block *b = ctx;
+    const struct routed *b = ctx;
     struct forward *f = b->f;
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++)
-        nn_router_input(f->b.norm + t * f->d, f->x + (b->first + t) * f->d, f->w[MODEL_ROUTER_SCALE], f->h->d_model, f->h->rms_eps);
+        nn_router_input(f->b.norm + t * f->d, b->stream + (b->first + t) * f->d, f->w[MODEL_ROUTER_SCALE], f->h->d_model, f->h->rms_eps);
+}
+
+/* The same where it is what the FFN would see. */
+static void foresee_in(void *ctx, int begin, int end, int worker)
+{
+    const struct routed *b = ctx;
+    struct forward *f = b->f;
+    (void)worker;
+    ffn_norm(f, f->b.norm + (size_t)begin * f->d, b->stream + (b->first + (size_t)begin) * f->d, end - begin);
 }
 
 static void router_out(void *ctx, int begin, int end, int worker)
 {
-    const struct block *b = ctx;
+    const struct routed *b = ctx;
     struct forward *f = b->f;
     size_t n_experts = (size_t)f->h->n_experts;
+    float part[MODEL_MAX_EXPERTS];
     (void)worker;
     for (size_t i = (size_t)begin; i < (size_t)end; i++) {
         float *logits = f->b.logits + i * n_experts;
         size_t t = b->first + i;
         forward_add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], n_experts);
-        nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->w[MODEL_SELECT_BIAS], f->h);
+        nn_route(b->chosen + t * f->k, b->weight ? b->weight + t * f->k : part, logits, f->w[MODEL_SELECT_BIAS], f->h);
     }
+}
+
+static struct routed next_routed(struct forward *f, size_t first)
+{
+    return (struct routed){ .f = f, .n = (int)(f->n_tokens - first < BATCH ? f->n_tokens - first : BATCH), .first = first };
 }
 
 /* From the stream itself where routers are early, else from what the FFN sees. */
 void forward_route(struct forward *f)
 {
     for (size_t t = 0; t < f->n_tokens; t += BATCH) {
-        struct block b = { .f = f, .n = (int)(f->n_tokens - t < BATCH ? f->n_tokens - t : BATCH), .first = t };
+        struct routed b = next_routed(f, t);
         const float *in = (f->h->early_router ? f->x : f->normed) + t * f->d;
+        b.stream = f->x, b.chosen = f->blocks, b.weight = f->route_w;
         if (f->w[MODEL_ROUTER_SCALE]) {
             pool_for(f->pool, b.n, ITEM, router_in, &b);
             in = f->b.norm;
         }
         forward_batch_matrix(f, MODEL_FFN_ROUTER, f->b.logits, in, b.n);
+        pool_for(f->pool, b.n, ITEM, router_out, &b);
+    }
+}
+
+void forward_foresee(struct forward *f)
+{
+    if (f->layer == 0) {
+        memset(f->foreseen, 0xff, f->n_tokens * f->k * sizeof *f->foreseen);
+        return;
+    }
+    for (size_t t = 0; t < f->n_tokens; t += BATCH) {
+        struct routed b = next_routed(f, t);
+        b.stream = f->before, b.chosen = f->foreseen;
+        pool_for(f->pool, b.n, ITEM, f->w[MODEL_ROUTER_SCALE] ? router_in : foresee_in, &b);
+        forward_batch_matrix(f, MODEL_FFN_ROUTER, f->b.logits, f->b.norm, b.n);
         pool_for(f->pool, b.n, ITEM, router_out, &b);
     }
 }

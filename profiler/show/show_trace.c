@@ -17,6 +17,7 @@ struct layer_stats {
     uint64_t firings, never, below_1, above_50; /* neurons: no firing; under 1 %, over 50 % of their block's tokens */
     double top[3];             /* share of the firings that the hottest 10, 20, 50 % of neurons have */
     double for_80;             /* share of neurons, hottest first, that have 80 % of the firings */
+    uint64_t foreseen[MODEL_MAX_EXPERTS]; /* with 1, 2, ... experts guessed for each token: guesses that its router then chose */
     double batch[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]; /* share of the layer's neurons that a batch fires */
 };
 
@@ -45,6 +46,32 @@ static void skew(struct layer_stats *s, uint64_t *counts, size_t n)
         if (!s->for_80 && (double)sum >= 0.8 * (double)s->firings)
             s->for_80 = ratio((double)(i + 1), (double)n);
     }
+}
+
+/* Guesses of a layer that came true, by how many are made for a token. */
+static int count_foreseen(struct trace *t, int layer, struct layer_stats *s, struct err *e)
+{
+    enum { ROWS = 1024 };
+    const struct trace_info *i = trace_info(t);
+    size_t k = (size_t)trace_slots(&i->h);
+    uint16_t *chosen = malloc(ROWS * k * sizeof *chosen), *guessed = malloc(ROWS * k * sizeof *guessed);
+    int r = chosen && guessed ? 0 : err_set(e, ERR_NOMEM, "experts of layer %d", layer);
+    for (uint64_t at = 0; at < i->n_tokens && !r; at += ROWS) {
+        uint64_t n = i->n_tokens - at < ROWS ? i->n_tokens - at : ROWS;
+        if ((r = trace_routing(t, layer, at, n, chosen, e)) < 0 || (r = trace_foreseen(t, layer, at, n, guessed, e)) < 0)
+            break;
+        for (size_t x = 0; x < (size_t)n * k; x++) {
+            int is_true = 0;
+            for (size_t c = 0; c < k; c++)
+                is_true |= chosen[x / k * k + c] == guessed[x];
+            s->foreseen[x % k] += (uint64_t)is_true;
+        }
+    }
+    for (size_t w = 1; w < k; w++)
+        s->foreseen[w] += s->foreseen[w - 1];
+    free(chosen);
+    free(guessed);
+    return r;
 }
 
 /* counts: scratch [n_blocks][n_ff]. */
@@ -85,6 +112,8 @@ static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct laye
             }
             s->batch[k][z] = ratio(sum, (double)n * (double)n_ff * (double)blocks);
         }
+    if (!r && i->foreseen && layer > 0)
+        r = count_foreseen(t, layer, s, e);
     return r;
 }
 
@@ -107,6 +136,23 @@ static void print_batches(const struct trace_info *i, const struct layer_stats *
                 printf(" %5.1f%%", 100 * all[l].batch[k][z]);
             else
                 printf(" %6s", "-");
+        printf("\n");
+    }
+}
+
+/* Shares of guesses that come true, with as many of them as there are columns. */
+static void print_foreseen(const struct trace_info *i, const struct layer_stats *all)
+{
+    int k = i->h.n_experts_used;
+    printf("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before\n%-18s",
+           "layer / guesses");
+    for (int w = 1; w <= k; w++)
+        printf(" %6d", w);
+    printf("\n");
+    for (int l = 1; l < i->h.n_layers; l++) {
+        printf("%-18d", l);
+        for (int w = 1; w <= k; w++)
+            printf(" %5.1f%%", 100 * ratio((double)all[l].foreseen[w - 1], (double)w * (double)i->n_tokens));
         printf("\n");
     }
 }
@@ -146,6 +192,8 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     printf("%-7s%8.1f%%%8.1f%%\n", "mean", 100 * sum / i->h.n_layers, 100 * gates / i->h.n_layers);
     print_batches(i, all, TRACE_BATCH_SEQUENCES, "of different sequences");
     print_batches(i, all, TRACE_BATCH_CONSECUTIVE, "consecutive in one sequence");
+    if (i->foreseen)
+        print_foreseen(i, all);
 }
 
 /* ---- for programs ---- */
@@ -180,6 +228,16 @@ static struct js *json_layer(const struct trace_info *i, const struct layer_stat
     js_set_num(o, "neurons_for_80_percent", s->for_80);
     js_set(o, "batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES));
     js_set(o, "batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE));
+    if (i->foreseen && layer > 0) {
+        struct js *a = js_array();
+        for (int w = 1; w <= i->h.n_experts_used; w++) {
+            struct js *g = js_object();
+            js_set_u64(g, "guessed", (uint64_t)w * i->n_tokens);
+            js_set_u64(g, "chosen", s->foreseen[w - 1]);
+            js_append(a, g);
+        }
+        js_set(o, "foreseen", a);
+    }
     return o;
 }
 

@@ -111,6 +111,7 @@ int recorder_new(const struct model *m, const struct corpus *c, const char *tier
     i->window_sequences = c->window_sequences, i->window_tokens = c->window_tokens;
     i->n_samples = c->n_samples;
     i->shard = c->shard, i->n_shards = c->n_shards;
+    i->foreseen = forward_foresees(&m->h);
     observe_batches(c->starts, (size_t)c->n_sequences, i->n_batches);
     for (uint64_t s = 0; s < c->n_sequences; s++)
         if (c->starts[s + 1] - c->starts[s] > (uint64_t)t->max_len)
@@ -229,7 +230,7 @@ static struct extent chunk_extent(const struct corpus *c, uint64_t first, uint64
 
 /* Datasets copied row by row, in journal order, and how many rows of each a chunk has. */
 static const enum trace_set copied[] = { TRACE_SET_MAPS, TRACE_SET_ROUTING, TRACE_SET_BLOCK_INPUT, TRACE_SET_FFN_INPUT,
-                                         TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS };
+                                         TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS, TRACE_SET_FORESEEN };
 enum { N_COPIED = sizeof copied / sizeof *copied };
 
 static uint64_t copied_rows(const struct recorder *t, enum trace_set s, const struct extent *x, uint64_t *row_bytes)
@@ -237,7 +238,7 @@ static uint64_t copied_rows(const struct recorder *t, enum trace_set s, const st
     uint64_t dims[3];
     if (!trace_set_dims(&t->info, s, dims, row_bytes))
         return 0;
-    return s == TRACE_SET_MAPS ? x->window : s == TRACE_SET_ROUTING ? x->tokens : x->samples;
+    return s == TRACE_SET_MAPS ? x->window : s == TRACE_SET_ROUTING || s == TRACE_SET_FORESEEN ? x->tokens : x->samples;
 }
 
 /* Journal bytes of one layer of a chunk. */
@@ -319,7 +320,8 @@ static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
     if ((r = journal_write(t->journal, l->block_input, n * d * 2, e)) < 0 ||
         (r = journal_write(t->journal, l->ffn_input, n * d * 2, e)) < 0 ||
         (r = journal_write(t->journal, l->ffn_rms, n * sizeof *l->ffn_rms, e)) < 0 ||
-        (r = write_bits(t, l, l->open, t->samples, t->n_samples, e)) < 0)
+        (r = write_bits(t, l, l->open, t->samples, t->n_samples, e)) < 0 ||
+        (t->info.foreseen && (r = journal_write(t->journal, l->foreseen, l->n_tokens * (size_t)l->n_slots * sizeof *l->foreseen, e)) < 0))
         return r;
     journal_begin_sync(t->journal);
     log_debug("layer %d: seen %zu tokens of %zu sequences", l->layer, l->n_tokens, t->n_sequences);
@@ -521,6 +523,8 @@ static struct hash128 config_hash(const struct recorder *t)
                            CHUNK_TOKENS, (uint64_t)i->act_q8 };
     for (size_t k = 0; k < sizeof v / sizeof *v; k++)
         hash_update_u64(h, v[k]);
+    if (i->foreseen)
+        hash_update_str(h, "foreseen");
     return hash_final128(h);
 }
 

@@ -207,6 +207,53 @@ static void thresholds(void)
     trace_close(t);
 }
 
+/* ---- experts foreseen ---- */
+
+static int all_foreseen(struct trace *t, const struct trace_sample *of)
+{
+    int good = 1;
+    uint16_t got[2 * SAMPLE_SEQS * SAMPLE_MAX_LEN];
+    for (int l = 0; l < SAMPLE_LAYERS; l++) {
+        good &= !trace_foreseen(t, l, 0, of->info.n_tokens, got, &e);
+        for (uint64_t k = 0; k < 2 * of->info.n_tokens && good; k++)
+            good = got[k] == sample_foreseen(&of->info, l, of->global[k / 2], (int)(k % 2));
+    }
+    return good;
+}
+
+/* They are no part of the content hash, a trace without them is read as before, and shards that have them are no sisters of others. */
+static void foreseen(void)
+{
+    const char *paths[2];
+    char name[2][400];
+    struct hash128 without, with, merged;
+    struct trace *t = NULL;
+    uint16_t row[2];
+    sample_init(&s, 3, 0, 1);
+    CHECK(!sample_write(&s, in("a.h5"), 1, &without, &e));
+    CHECK(!trace_open(in("a.h5"), &t, &e) && !trace_info(t)->foreseen && trace_foreseen(t, 1, 0, 1, row, &e) == ERR_UNSUPPORTED &&
+          strstr(e.msg, "trace the model again"));
+    trace_close(t);
+    sample_init(&s, 3, 0, 1);
+    s.info.foreseen = 1;
+    CHECK(!sample_write(&s, in("a.h5"), 1, &with, &e) && hash_equal(without, with));
+    CHECK(!trace_open(in("a.h5"), &t, &e) && !trace_verify(t, &e) && all_foreseen(t, &s));
+    trace_close(t);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        for (int i = 0; i < 2; i++) {
+            snprintf(name[i], sizeof name[0], "%s/shard%d.h5", dir, i);
+            paths[i] = name[i];
+            sample_init(&part, 3, i, 2);
+            part.info.foreseen = !(mixed && i);
+            CHECK(!sample_write(&part, paths[i], 1, NULL, &e));
+        }
+        int r = trace_merge(paths, 2, in("merged.h5"), 1, 0, NULL, NULL, &merged, &e);
+        CHECK_MSG(mixed ? r == ERR_MISMATCH && strstr(e.msg, "foreseen experts") : !r && hash_equal(with, merged), "%s", e.msg);
+    }
+    CHECK(!trace_open(in("merged.h5"), &t, &e) && all_foreseen(t, &s));
+    trace_close(t);
+}
+
 /* ---- the writer refuses what is not whole ---- */
 
 static void unfinished(void)
@@ -293,6 +340,7 @@ int main(void)
     merging(0, 3);
     merging(4, 3);
     thresholds();
+    foreseen();
     unfinished();
     observing(0, 1);
     observing(4, 2);

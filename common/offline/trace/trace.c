@@ -545,21 +545,35 @@ int trace_batch_routed(struct trace *t, enum trace_batch_kind kind, int size_ind
     return trace_read(t, s, layer, first, one, n_batches, e);
 }
 
-int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
+/* Rows of experts; none: the layer names none, but TRACE_NO_EXPERT. */
+static int read_experts(struct trace *t, enum trace_set s, int none, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
 {
     size_t k = (size_t)trace_slots(&t->info.h);
     if (!ck_range(first, n, t->info.n_tokens))
         return err_set(e, ERR_LIMIT, "'%s': tokens beyond %llu", t->info.path, (unsigned long long)t->info.n_tokens);
-    if (t->info.h.n_experts <= 0) {
-        memset(blocks, 0, (size_t)n * sizeof *blocks);
-        return 0;
-    }
-    int r = trace_read_rows(t, TRACE_SET_ROUTING, layer, first, n, blocks, e);
+    int r = trace_read_rows(t, s, layer, first, n, blocks, e);
     for (size_t i = 0; !r && i < (size_t)n * k; i++)
-        if (blocks[i] >= t->info.h.n_experts)
-            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/routing' names expert %u of %d", t->info.path,
-                        layer, blocks[i], t->info.h.n_experts);
+        if (none ? blocks[i] != TRACE_NO_EXPERT : blocks[i] >= t->info.h.n_experts)
+            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/%s' names expert %u of %d", t->info.path, layer,
+                        trace_set_specs[s].name, blocks[i], none ? 0 : t->info.h.n_experts);
     return r;
+}
+
+int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
+{
+    if (t->info.h.n_experts > 0)
+        return read_experts(t, TRACE_SET_ROUTING, 0, layer, first, n, blocks, e);
+    if (!ck_range(first, n, t->info.n_tokens))
+        return err_set(e, ERR_LIMIT, "'%s': tokens beyond %llu", t->info.path, (unsigned long long)t->info.n_tokens);
+    memset(blocks, 0, (size_t)n * sizeof *blocks);
+    return 0;
+}
+
+int trace_foreseen(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
+{
+    if (!t->info.foreseen)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' does not hold which experts are foreseen: trace the model again", t->info.path);
+    return read_experts(t, TRACE_SET_FORESEEN, layer == 0, layer, first, n, blocks, e);
 }
 
 int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *maps, uint16_t *blocks, struct err *e)

@@ -17,6 +17,7 @@ const struct trace_field trace_fields[] = {
     { "/", "shard", TRACE_FIELD_INT, AT(shard), 0, 0, 65535 },
     { "/", "n_shards", TRACE_FIELD_INT, AT(n_shards), 0, 1, 65536 },
     { "/", "act_q8", TRACE_FIELD_OPT_INT, AT(act_q8), 0, 0, 1 },
+    { "/", "foreseen", TRACE_FIELD_OPT_INT, AT(foreseen), 0, 0, 1 },
 
     { "/corpus", "prompts", TRACE_FIELD_TEXT, AT(corpus.prompts), LEN(corpus.prompts), 0, 0 },
     { "/corpus", "prompts_hash", TRACE_FIELD_HASH, AT(corpus.prompts_hash), 0, 0, 0 },

@@ -10,6 +10,7 @@
 
 #define TRACE_BATCH_SIZES 7 /* 1 2 3 4 8 16 32 */
 #define TRACE_GROUP       32 /* sequences per group: batches never reach across groups */
+#define TRACE_NO_EXPERT   65535
 extern const int trace_batch_sizes[TRACE_BATCH_SIZES];
 
 enum trace_batch_kind {
@@ -53,6 +54,7 @@ struct trace_info {
     uint64_t window_tokens;         /* its first tokens */
     uint64_t n_samples;             /* FFN input samples per layer */
     int act_q8;                     /* 1: int8 activations decided what fired, in matrices whose type has such products; 0: float32 */
+    int foreseen;                   /* 1: layers have `foreseen`: the experts that routers choose one layer early */
     uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES];
     int shard, n_shards;            /* 0, 1 for a whole or merged trace */
     struct trace_corpus corpus;

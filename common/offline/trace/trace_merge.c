@@ -66,6 +66,7 @@ static int check_pair(const struct merge *m, int i, struct err *e)
         (r = differs(m, i, "activation function", a->h.act, b->h.act, e)) < 0 ||
         (r = differs(m, i, "router", a->h.router, b->h.router, e)) < 0 ||
         (r = differs(m, i, "int8 activations", (uint64_t)a->act_q8, (uint64_t)b->act_q8, e)) < 0 ||
+        (r = differs(m, i, "foreseen experts", (uint64_t)a->foreseen, (uint64_t)b->foreseen, e)) < 0 ||
         (r = differs(m, i, "context", c->n_ctx, d->n_ctx, e)) < 0 ||
         (r = differs(m, i, "corpus tokens", c->n_tokens, d->n_tokens, e)) < 0 ||
         (r = differs(m, i, "corpus sequences", c->n_sequences, d->n_sequences, e)) < 0 ||
@@ -267,7 +268,8 @@ static int copy_all(struct merge *m, enum trace_set s, int layer, struct err *e)
         switch (s) {
         case TRACE_SET_ROWS: r = copy(m, s, layer, g->shard, g->seq, g->n_seqs, e); break;
         case TRACE_SET_TOKENS:
-        case TRACE_SET_ROUTING: r = copy(m, s, layer, g->shard, g->token, g->n_tokens, e); break;
+        case TRACE_SET_ROUTING:
+        case TRACE_SET_FORESEEN: r = copy(m, s, layer, g->shard, g->token, g->n_tokens, e); break;
         case TRACE_SET_MAPS: r = copy(m, s, layer, g->shard, g->window, g->n_window, e); break;
         default: r = copy(m, s, layer, g->shard, g->sample, g->n_samples, e); break;
         }
@@ -339,7 +341,8 @@ static int write_layer(struct merge *m, int layer, struct err *e)
                                              TRACE_SET_BATCH_CONS, TRACE_SET_ROUTED,      TRACE_SET_ROUTED_SEQ,
                                              TRACE_SET_ROUTED_CONS };
     static const enum trace_set rows[] = { TRACE_SET_MAPS,      TRACE_SET_ROUTING, TRACE_SET_BLOCK_INPUT,
-                                           TRACE_SET_FFN_INPUT, TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS };
+                                           TRACE_SET_FFN_INPUT, TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS,
+                                           TRACE_SET_FORESEEN };
     int r = 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts && !r; i++)
         r = add_counts(m, counts[i], layer, e);

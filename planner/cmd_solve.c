@@ -45,9 +45,10 @@ static void print_guesses(const struct plan_guesses *g)
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
     char a[32], b[32], c[32];
-    printf("%s: %s mode, %d thread%s, depth %d, context %d, %s; takes %s (floor %s)\n",
+    printf("%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
            size_format(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
-           l->threads > 1 ? "s" : "", l->queue_depth, l->context, cache_policy_name(l->policy),
+           l->threads > 1 ? "s" : "", l->queue_depth, l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : "", l->context,
+           cache_policy_name(l->policy),
            size_format(l->account_bytes, b, sizeof b), size_format(l->floor_bytes, c, sizeof c));
     for (int i = 0; i < l->n_batches; i++) {
         const struct plan_figures *f = &l->batches[i].predicted;

@@ -189,10 +189,12 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
     fprintf(
         f,
         ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
-        ",\"prefetched\":%llu,\"prefetches_used\":%llu,\"evictions\":%llu,\"refused\":%llu",
+        ",\"prefetched\":%llu,\"prefetches_used\":%llu,\"experts_guessed\":%llu,\"experts_foreseen\":%llu"
+        ",\"evictions\":%llu,\"refused\":%llu",
         (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
         (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->prefetched,
-        (unsigned long long)s->prefetches_used, (unsigned long long)s->evictions,
+        (unsigned long long)s->prefetches_used, (unsigned long long)s->experts_guessed,
+        (unsigned long long)s->experts_foreseen, (unsigned long long)s->evictions,
         (unsigned long long)s->refused);
     report_batches(f, g, s);
     if (engine_configuration(g)->accel.accel)

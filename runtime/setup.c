@@ -19,13 +19,14 @@
 static const char *const kv_names[] = { "f32", "f16", NULL };
 static const char *const act_names[] = { "f32", "q8", NULL };
 static const char *const io_names[] = { "auto", "io_uring", "pread", NULL };
+static const char *const ahead_names[] = { "off", "on", NULL };
 static const char *const mode_names[] = { "exact", "dense", "predicted", NULL };
 
 #define RECALL 0.99 /* where predicted mode is asked for beside the plan */
 
 void setup_args_init(struct setup_args *a)
 {
-    *a = (struct setup_args){ .cpu = "auto", .kv = -1, .act = -1, .io = -1, .mode = -1 };
+    *a = (struct setup_args){ .cpu = "auto", .kv = -1, .act = -1, .io = -1, .mode = -1, .ahead = -1 };
 }
 
 int setup_options(struct opt *rows, struct setup_args *a)
@@ -64,8 +65,12 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "no-warm-start", .type = OPT_FLAG, .dest = &a->no_warm_start,
           .help = "Leave the cache of neurons empty at start: loads faster, and the first tokens are slower." },
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
+        { .name = "experts-ahead", .type = OPT_CHOICE, .dest = &a->ahead, .arg = "WHEN", .choices = ahead_names,
+          .help = "Experts that a layer will probably use are read before its router has chosen: on, or off. No bit of any result "
+                  "depends on it.",
+          .def = "the plan's; on where it says nothing" },
         { .name = "no-prefetch", .type = OPT_FLAG, .dest = &a->no_prefetch,
-          .help = "Start no reads before attention; for measurements." },
+          .help = "Start no reads before attention, nor of experts ahead of their router; for measurements." },
         { .name = "no-verify-reads", .type = OPT_FLAG, .dest = &a->no_verify,
           .help = "Do not compare reads with their checksums while the model runs; for measurements. A damaged "
                   "file then gives wrong text without a message." },
@@ -192,6 +197,7 @@ static int fill_config(struct setup *s, struct err *e)
                                  .cancel = a->cancel,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
+                                 .no_ahead = or_plan(a->ahead, -1, l->ahead != PLAN_AHEAD_OFF) == 0,
                                  .no_warm_start = a->no_warm_start,
                                  .no_overlap = a->no_overlap,
                                  .no_verify = a->no_verify,

@@ -27,7 +27,7 @@ struct setup_args {
     int (*beside_of)(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e);
     void *beside_ctx;
     int threads, context, chunk;     /* 0: the plan's */
-    int kv, act, io, mode;           /* -1: the plan's */
+    int kv, act, io, mode, ahead;    /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */
     int sequences;                   /* at least so many; 0: the plan's */
     int batch;                       /* so many, and no more than the plan's; 0: the plan's */

@@ -133,7 +133,7 @@ fuzz:
 	$(Q)$(MAKE) --no-print-directory $(FUZZ_BUILD) fuzz-run
 
 # This test writes what our own writer never would.
-$(B)/tests/formats/test_trace_bad.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
+$(B)/tests/formats/test_trace_bad.o $(B)/tests/tools/misguess.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 
 # One fault at a time: allocations that fail (a preloaded library), system calls that fail or are cut short, kills and lost power
 # (a tracer). make faults tries them all, FAULTS_MOST at most of each kind for each command; make check tries a sample.

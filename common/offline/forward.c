@@ -195,7 +195,8 @@ void forward_free(struct forward *f)
     weights_free(f->weights);
     free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->embd_norm), free(f->embd_bias), free(f->head);
     free(f->down);
-    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w), free(f->before), free(f->foreseen);
+    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
+    free(f->before), free(f->foreseen);
     free(f->expert_tokens), free(f->pos), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
@@ -213,7 +214,8 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     return d * 4 + 8 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
-           (observed && forward_foresees(h) ? d * 4 + k * 2 : 0) + k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
+           (observed && forward_foresees(h) ? d * 4 + k * 2 : 0) + k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) +
+           (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
            (h->expert_norms ? d * 4 : 0);
 }
 

@@ -325,6 +325,8 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
             (l->always[i] % p->layout.cluster_neurons && l->always[i] != (uint32_t)p->n_ff))
             return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %d neurons, are needed",
                         li, i, l->always[i], p->layout.cluster_neurons, p->n_ff);
+    if (l->ahead != PLAN_AHEAD_UNSTATED && (l->mode != PLAN_DENSE || p->n_blocks < 2))
+        return rule(name, e, "limits[%d].io.experts_ahead is there, which goes with experts and the mode dense", li);
     int coalesce = check_coalesce(p, s, li, name, e), sum = 0;
     if (coalesce < 0)
         return coalesce;
@@ -467,10 +469,12 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
 
 int plan_revision(const struct plan *p)
 {
-    int with = 0;
-    for (int i = 0; i < p->n_limits; i++)
+    int with = 0, ahead = 0;
+    for (int i = 0; i < p->n_limits; i++) {
         with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
-    return with ? 8 : 7;
+        ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
+    }
+    return ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

@@ -26,6 +26,7 @@
 enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
 enum plan_io { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD, PLAN_IOS };
 enum plan_cost { PLAN_COST_MEASURED, PLAN_COST_PAPER, PLAN_COSTS };
+enum plan_ahead { PLAN_AHEAD_UNSTATED, PLAN_AHEAD_OFF, PLAN_AHEAD_ON }; /* experts that are read before their router has chosen */
 enum plan_stat { PLAN_TYPICAL, PLAN_SUSTAINED, PLAN_STATS }; /* of measured samples: median, or the slow tenth */
 
 const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
@@ -154,6 +155,7 @@ struct plan_limit {
     int io_lanes, queue_depth;  /* queue_depth: the deepest of any batch size */
     int n_coalesce;                /* 0: neighbours share a read, units with a gap between them do not */
     struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
+    enum plan_ahead ahead;      /* in dense mode with experts; unstated, the runtime reads ahead as it sees fit */
     enum cache_policy policy;
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
@@ -266,7 +268,8 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 8 with heights of prompts or times of guesses, else 7. */
+/* The least revision that has all that a plan says: 9 where a limit says whether experts are read ahead, 8 with heights of prompts or times
+ * of guesses, else 7. */
 int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */

@@ -496,14 +496,21 @@ static void read_coalesce(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
-static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
+static void read_io(struct rd *r, json_t *j, int revision, struct plan_limit *l)
 {
-    static const char *const keys[] = { "joins", "backend", "lanes", "queue_depth", NULL };
-    json_t *coalesce = json_object_get(j, "joins");
+    static const char *const keys[] = { "joins", "experts_ahead", "backend", "lanes", "queue_depth", NULL };
+    const char *present[sizeof keys / sizeof *keys];
+    json_t *coalesce = json_object_get(j, keys[0]), *ahead = revision > 8 ? json_object_get(j, keys[1]) : NULL;
     size_t at = enter(r, "io");
-    expect(r, j, keys + !coalesce); /* optional */
+    int k = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (i > 1 || (i ? ahead : coalesce)) /* the first two are optional */
+            present[k++] = keys[i];
+    expect(r, j, present);
     if (coalesce)
         read_coalesce(r, coalesce, l);
+    if (ahead)
+        l->ahead = get_bool(r, j, keys[1]) ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
     l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);
     l->io_lanes = get_int(r, j, "lanes", 1, BUDGET_MAX_LANES);
     l->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);
@@ -682,7 +689,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->gap = get_real(r, j, "gap", 1);
     l->recall = get_real(r, j, "recall", 1);
     l->optimal = get_bool(r, j, "optimal");
-    read_io(r, json_object_get(j, "io"), l);
+    read_io(r, json_object_get(j, "io"), p->revision, l);
     l->n_classes = read_classes(r, json_object_get(j, "classes"), "classes", BUDGET_MAX_THREADS, l->classes);
     json_t *a = json_object_get(j, "batches");
     size_t n = json_array_size(a), at = enter(r, "batches");

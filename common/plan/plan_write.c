@@ -334,6 +334,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     key(t, "io");
     begin(t, '{');
     put_str(t, "backend", plan_io_name(l->io));
+    if (l->ahead != PLAN_AHEAD_UNSTATED)
+        put_bool(t, "experts_ahead", l->ahead == PLAN_AHEAD_ON);
     if (l->n_coalesce) {
         key(t, "joins");
         begin(t, '[');

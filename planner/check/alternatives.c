@@ -48,6 +48,7 @@ static struct cost_choice choice_like(const struct plan *p, const struct plan_li
     own.backend = c->backend;
     own.lanes = c->lanes < own.depth ? c->lanes : own.depth;
     own.predicted = c->predicted;
+    own.ahead = c->ahead;
     return own;
 }
 
@@ -254,18 +255,21 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
 {
     const struct plan_limit *l = &p->limits[li];
     struct notes *notes = pr->space.notes;
-    struct cost_choice c, act, stat;
+    struct cost_choice c, act, ahead, stat;
     if (!f)
         return 0;
     planning_choice(p, l, NULL, &c);
     c.predicted = pr->space.predicted[0];
-    act = stat = c;
+    act = ahead = stat = c;
     act.act_q8 = !c.act_q8;
+    ahead.ahead = !c.ahead;
     stat.stat = c.stat == PLAN_TYPICAL ? PLAN_SUSTAINED : PLAN_TYPICAL;
     pr->space.notes = NULL; /* what other choices lack is not said of this plan */
     int r = doubt_batches(pr, p, li, f, e);
     if (r == 0 && says_the_same(pr, p, l, &act))
         r = check_fields_add(f, no_bearing, e, "limits[%d].act", li);
+    if (r == 0 && l->ahead != PLAN_AHEAD_UNSTATED && says_the_same(pr, p, l, &ahead))
+        r = check_fields_add(f, no_bearing, e, "limits[%d].io.experts_ahead", li);
     f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
     if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
         r = doubt_policy(pr, p, li, f, e);

@@ -111,6 +111,15 @@ static int check_coalesce(const struct problem *pr, const struct plan_limit *l, 
     return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.joins is none of the rules that follow from the device's figures", name, li);
 }
 
+/* What is read ahead is the trace's to say, for plans by measured curves. */
+static int check_ahead(const struct problem *pr, const struct plan *p, const struct plan_limit *l, const char *name, int li, struct err *e)
+{
+    if (l->ahead != PLAN_AHEAD_ON || (p->cost != PLAN_COST_PAPER && space_foresees(&pr->space, l->mode)))
+        return 0;
+    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.experts_ahead is true, and the trace does not say which experts are foreseen",
+                   name, li);
+}
+
 /* (3): no more cores than the device has. */
 static int check_classes(const struct plan_class *classes, int n, const char *name, int li, const char *of, const struct hw *hw,
                          struct err *e)
@@ -341,8 +350,8 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
             r = check_memory(&pr, p, name, at, e);
         if (r == 0 && hw)
             r = check_cores(limits[i], name, at, hw, e);
-        if (r == 0 && hw && replayed && !repricing)
-            r = check_coalesce(&pr, limits[i], name, at, e);
+        if (r == 0 && hw && replayed && !repricing && (r = check_coalesce(&pr, limits[i], name, at, e)) == 0)
+            r = check_ahead(&pr, p, limits[i], name, at, e);
     }
     if (r == 0 && hw && replayed)
         r = operating_points_replay(&points, &pr, p, limits, n, e);

@@ -62,6 +62,7 @@ static const struct row {
     { "limits[].guesses.speedup", 0, 0 },
     { "limits[].guesses.tokens", FIGURES, 0 },
     { "limits[].io.backend", FIGURES, 0 },
+    { "limits[].io.experts_ahead", FIGURES, 0 },
     { "limits[].io.joins[].bytes", FIGURES, 0 },
     { "limits[].io.joins[].weight", FIGURES, 0 },
     { "limits[].io.lanes", FIGURES, 0 },

@@ -463,6 +463,7 @@ static struct cost_flow neurons_flow(const struct inputs *in, const struct layou
         f.at_once = 1;
         f.tail = cost_tail_share(f.reads, replay_lookups(t, 0));
         f.experts = blocks;
+        f.foresees = replay_ahead_of(t, k->hot[0], k->slots, f.early) && s->n_parts == 1 && budget_reads_into_slots(s, 0);
         return f;
     }
     if (mode == PLAN_DENSE) {
@@ -510,39 +511,75 @@ static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l
     return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + f->predictor_bytes + gates, r->b_io);
 }
 
+/* Does a layer read ahead, (M32)? */
+static inline int is_early(const struct cost_choice *c, const struct cost_flow *f)
+{
+    return c->ahead && f->foresees;
+}
+
+static inline double missing(const struct cost_choice *c, const struct cost_flow *f)
+{
+    return is_early(c, f) ? f->early[REPLAY_AHEAD_MISSES] : f->reads;
+}
+
+double cost_misses(const struct cost_choice *c, const struct cost_flow *f)
+{
+    return missing(c, f);
+}
+
+static inline double foreseen(const struct cost_choice *c, const struct cost_flow *f)
+{
+    return is_early(c, f) ? f->early[REPLAY_AHEAD_FORESEEN] : 0;
+}
+
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out)
 {
     struct cost_cold o = { 0 };
     const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    double late = missing(c, f) - foreseen(c, f), early = is_early(c, f) ? foreseen(c, f) + f->early[REPLAY_AHEAD_WASTED] : 0;
     if (!how) {
-        *out = (struct cost_cold){ f->reads, f->reads, f->reads * r->cold_bytes, f->reads * r->cold_cpu_ns,
-                                   cost_reads_ns(&r->cold, f->reads),
-                                   cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)), r->together[0] };
-        return;
+        o = (struct cost_cold){ late, late, late * r->cold_bytes, late * r->cold_cpu_ns, cost_reads_ns(&r->cold, late),
+                                cost_exposed_ns(late, cost_reads_ns(&r->cold, 1)), r->together[0], 0 };
+    } else {
+        o.reads = late * (double)how->reads;
+        o.units = late * (double)how->units;
+        for (int k = 0; k < r->n_lengths; k++) {
+            o.cpu_ns += late * (double)how->at[k] * r->joined_cpu_ns[k];
+            o.together += (double)how->at[k] / (double)how->reads * r->together[k];
+        }
+        o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
+        o.ns = cost_joined_ns(r->joined, how, late);
+        o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
     }
-    o.reads = f->reads * (double)how->reads;
-    o.units = f->reads * (double)how->units;
-    for (int k = 0; k < r->n_lengths; k++) {
-        o.cpu_ns += f->reads * (double)how->at[k] * r->joined_cpu_ns[k];
-        o.together += (double)how->at[k] / (double)how->reads * r->together[k];
+    if (early > 0) {
+        o.bytes += early * r->cold_bytes;
+        o.cpu_ns += early * r->cold_cpu_ns;
+        o.early_ns = cost_reads_ns(&r->cold, early);
     }
-    o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
-    o.ns = cost_joined_ns(r->joined, how, f->reads);
-    o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
     *out = o;
 }
 
-/* (M6) of experts, where work takes work_ns and the mean reads io_ns, tail_ns of which is the last one's computing. */
-static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double work_ns, double tail_ns,
-                       double io_ns)
+/* Reading n units, of which a share is read ahead, beside others in vain. */
+static double burst_reads_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double window_ns, double n)
 {
     const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    double all = missing(c, f), late = all > 0 ? n * (1 - foreseen(c, f) / all) : 0;
+    double ns = r->io_factor * (how ? cost_joined_ns(r->joined, how, late) : cost_reads_ns(&r->cold, late));
+    if (!is_early(c, f))
+        return ns;
+    return cost_left_ns(r->io_factor * cost_reads_ns(&r->cold, n - late + f->early[REPLAY_AHEAD_WASTED]), window_ns) + ns;
+}
+
+/* (M6) of experts, where work takes work_ns and the mean reads io_ns, tail_ns of which is the last one's computing. */
+static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double window_ns,
+                       double work_ns, double tail_ns, double io_ns)
+{
     int k = (int)(f->experts + 0.5);
-    double q = f->lookups > 0 ? smaller(1, f->reads / f->lookups) : 0, mean = 0;
+    double q = f->lookups > 0 ? smaller(1, missing(c, f) / f->lookups) : 0, mean = 0;
     for (int m = 0; m <= k && q > 0; m++) {
-        double n = m * f->lookups / k, ns = how ? cost_joined_ns(r->joined, how, n) : cost_reads_ns(&r->cold, n);
-        mean += cost_missing(m, k, q) * larger(work_ns, m ? r->io_factor * ns + tail_ns : 0);
+        double ns = burst_reads_ns(c, r, f, window_ns, m * f->lookups / k);
+        mean += cost_missing(m, k, q) * larger(work_ns, m ? ns + tail_ns : 0);
     }
     return larger(0, mean - larger(work_ns, io_ns));
 }
@@ -584,9 +621,9 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
                                     .active = l->active };
-    double gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
-    o.read_bytes = gate_bytes + f->reads * r->cold_bytes;
-    o.hit_rate = f->lookups > 0 ? larger(0, 1 - f->reads / f->lookups) : 0;
+    double reads = missing(c, f), gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
+    o.read_bytes = gate_bytes + reads * r->cold_bytes;
+    o.hit_rate = f->lookups > 0 ? larger(0, 1 - reads / f->lookups) : 0;
     if (c->model == PLAN_COST_PAPER) {
         if (t)
             *t = (struct cost_terms){ 0 };
@@ -599,31 +636,37 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
     double submission_ns = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
     double io_cpu_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
-    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, f->reads * f->copied, r->admit_ns, r->threads);
-    double verify_ns = cost_verify_ns(gate_bytes + f->reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
+    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, reads * f->copied, r->admit_ns, r->threads);
+    double verify_ns = cost_verify_ns(gate_bytes + reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
     double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
-    double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
+    double first_ns = reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
     double last_ns = f->at_once ? 0 : cold->last_ns;
-    first_ns += r->ffn_factor * l->compute_ns * f->tail;
-    double known_ns = r->io_factor * (stream_ns + single_ns);
+    double known_ns = r->io_factor * (stream_ns + single_ns), early_ns = r->io_factor * cold->early_ns;
     double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    int in_order = c->mode == PLAN_DENSE && f->reads <= 0 && streams > 0;
+    double early_left_ns = cost_left_ns(early_ns, l->attention_ns), window_ns = 0, tail = f->tail;
+    if (is_early(c, f) && reads > 0 && f->reads > 0) {
+        window_ns = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), early_ns, r->io_factor * cold->ns);
+        tail *= smaller(1, cost_late_reads(reads, foreseen(c, f), cost_left_ns(early_ns, window_ns), early_ns)) / smaller(1, f->reads);
+    }
+    first_ns += r->ffn_factor * l->compute_ns * tail;
+    int in_order = c->mode == PLAN_DENSE && reads <= 0 && streams > 0;
     if (in_order)
         first_ns = left_ns + held_ns(r, l, f, verify_ns, smaller(known_ns, r->io_factor * buffers_ns) - (known_ns - left_ns));
     double turn_ns = f->at_once || c->mode == PLAN_DENSE ? 0 : turn_of(r, l, f, cold);
-    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - last_ns) + turn_ns;
+    double reads_ns = larger(left_ns, first_ns) + early_left_ns + r->io_factor * (cold->ns - last_ns) + turn_ns;
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? last_ns : in_order ? 0 : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
+    o.exposed_ns = reads > 0 ? last_ns : in_order ? 0 : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    double guess_ns = is_early(c, f) ? f->early[REPLAY_AHEAD_STEPS] * l->guess_ns : 0;
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns + guess_ns);
     o.ffn_memory_ns *= r->ffn_factor;
     if (l->engine_ns > 0)
         o.ffn_engine_ns = cost_both_ns(larger(o.ffn_compute_ns, o.ffn_memory_ns), r->ffn_factor * l->engine_ns,
                                        r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)
-        o.exposed_ns = burst_ns(c, r, f, cost_work_ns(&o), first_ns, o.io_ns);
+        o.exposed_ns = burst_ns(c, r, f, window_ns, cost_work_ns(&o), first_ns, o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
@@ -636,7 +679,9 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
             .contention = r->ffn_factor * l->contention_ns, .io_cpu = r->ffn_factor * io_cpu_ns,
             .submission = r->ffn_factor * submission_ns, .cache_overhead = r->ffn_factor * cache_overhead_ns,
             .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
-            .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
+            .guess = r->ffn_factor * guess_ns, .early = early_ns,
+            .hidden = known_ns - left_ns + early_ns - early_left_ns,
+            .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
             .last = r->io_factor * last_ns, .turn = turn_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
             .overlap = o.attention_ns + o.predict_ns + cost_work_ns(&o) + o.io_ns + o.exposed_ns - o.total_ns,
@@ -678,7 +723,7 @@ void cost_totals(const struct cost_choice *c, int batch, double head_ns, const s
         io += f->io_ns;
         out->read_bytes += f->read_bytes;
         lookups += flows[i].lookups;
-        reads += flows[i].reads;
+        reads += missing(c, &flows[i]);
     }
     out->hit_rate = lookups > 0 ? larger(0, 1 - reads / lookups) : 0;
     out->step_ns = c->model == PLAN_COST_PAPER ? cost_decode_ns(cost_compute_ns(dense, ffn, io)) :

@@ -178,6 +178,22 @@ double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads);
 
+/* (M32) of experts that are read before their router has chosen (the plan says whether), for as many as the next layer's router names on
+ *       the residual stream before this layer's FFN: of n experts that a step misses it foresees f, and w that it names are read in
+ *       vain, by replay of the trace's guesses. These reads follow what the layer before lacks, and go on during its FFN and attention.
+ *           t_io = max(0, t_reads(f + w) - t_attention) + t_reads(n - f) + t_tail
+ *       for layers whose reads and computing are as long as those before and after them: their period t_attention + max(t_compute,
+ *       t_io) is the longest of all reads, of computing and attention, and of t_attention + t_reads(n - f). t_compute has the router
+ *       once more and a norm, and reads in vain cost CPU time (M5). Of steps that miss more experts than the mean, in (M6), f in
+ *       proportion, the layer before is such a mean one: in place of t_attention there is
+ *           t_window = t_attention + (1 - rho) max(0, c - t_reads(n - f)),  rho = min(1, (t_reads(f + w) + t_reads(n - f)) / (c +
+ *           t_attention)), c: the longer of (M1)'s rows and t_memory
+ *       for the storage is idle while it computes, the less the more of all time reads take. t_tail waits for what was not foreseen, and
+ *       of what was for the share that t_window leaves over. */
+double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns);
+double cost_left_ns(double early_ns, double window_ns);
+double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns); /* that t_tail waits for */
+
 /* (M29) of streams in dense mode (M7) is t_io = t_stream - min(t_stream(D), t_attention) + t_full + t_drain, and t_exposed 0. Neurons that
  *       are streamed are computed after those in memory, t_h, in order, t_c. D buffers at most are read before: t_full = max(0, t_h - what
  *       of t_stream(D) attention does not hide). Then each buffer is one thread's work, and is read again when its neurons are summed:
@@ -253,6 +269,7 @@ struct cost_choice {
     int consecutive;                /* 1: a step's tokens are one sequence's, one after the other, (M30) */
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
     uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
+    int ahead;                      /* 1: experts are read before their router has chosen, (M32) */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
@@ -282,6 +299,8 @@ struct cost_flow {
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int at_once;                    /* all reads are asked for before anything is computed, as of experts that a router has chosen; */
     double tail, experts;           /* then: share of the computing that waits for the last of them; experts of a step */
+    double early[REPLAY_AHEAD];     /* reads, of them foreseen, and reads in vain, where the choice reads ahead; steps with guesses */
+    int foresees;                   /* 1: that is known, and possible in this layer */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
     double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
                                      * share of the FFN that is not resident */
@@ -328,6 +347,7 @@ struct cost_layer {
     int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
     double engine_ns, launch_ns;            /* (M25), of which launch; 0: all neurons are the processor's */
     double jobs;                            /* (M19) */
+    double guess_ns;                        /* of guessing a layer's experts: router and norm once more, (M32) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
     double unit_ns;                         /* (M33) of a neuron that is read, what all threads compute once it is there */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
@@ -402,13 +422,14 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
                                        const struct cost_layer *l, const struct cost_flow *f);
 
 /* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
- *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify,
- *   io_ns = stream + single - hidden + first + cold - last + lane,
+ *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify + guess,
+ *   io_ns = stream + single + early - hidden + first + cold - last + lane,
  *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns, ffn_engine_ns) + io_ns +
  *   exposed_ns -
  *   overlap, each >= 0. */
 struct cost_terms {
     double rows, start, contention, io_cpu, submission, cache_overhead, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
+    double guess, early;                    /* (M32): guessing experts; reading them ahead */
     double stream, single;                  /* (M3); (M4) for reads of part 0 */
     double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
     double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
@@ -422,11 +443,15 @@ struct cost_terms {
 struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
                                           const struct cost_flow *f, struct cost_terms *terms);
 
+/* Units that a step does not find in the cache, those among them that were read ahead: other than f->reads where the choice reads ahead. */
+double cost_misses(const struct cost_choice *c, const struct cost_flow *f);
+
 /* Reads of the last part in a step, units and bytes that they hold, CPU time that they cost and, by (M4) or (M21), how long
  * they take; the last of them, (M6). */
 struct cost_cold {
     double reads, units, bytes, cpu_ns, ns, last_ns;
     double together; /* (M33), in the mean over those reads */
+    double early_ns; /* (M32): until all that is read ahead is there; its bytes and CPU time are in the others, its reads are not */
 };
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out);

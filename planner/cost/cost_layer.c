@@ -163,6 +163,18 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 
+/* (M32): the norm before the layer's experts and its router, on another stream. */
+static double guess_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
+                       int layer, struct notes *notes)
+{
+    const struct inputs_matrix *router = &in->layers[layer].router;
+    const struct kv none = { 0 };
+    if (!c->ahead || router->rows == 0)
+        return 0;
+    return dense_part_ns(hw, c, r, router, 1, &none, batch, notes) + cost_start_ns(1, r->start_ns) +
+           cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
+}
+
 void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
                       int layer, struct cost_layer *l, struct notes *notes)
 {
@@ -216,6 +228,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
         l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, 0, notes);
     neurons_of(in, s, c, r, batch_index, layer, 0, &l);
     if (c->model != PLAN_COST_PAPER) {
+        l.guess_ns = guess_ns(hw, in, c, r, inputs_batch_sizes[batch_index], layer, notes);
         l.products_ns *= hw_correction(hw, HW_ATTENTION);
         l.jobs_ns *= hw_correction(hw, HW_ATTENTION);
         l.serial_ns *= hw_correction(hw, HW_ATTENTION);

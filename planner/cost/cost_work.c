@@ -24,6 +24,22 @@ double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cor
     return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
 }
 
+double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns)
+{
+    double all_ns = work_ns + attention_ns, busy = all_ns > 0 ? fmin(1, (early_ns + late_ns) / all_ns) : 1;
+    return attention_ns + (1 - busy) * fmax(0, work_ns - late_ns);
+}
+
+double cost_left_ns(double early_ns, double window_ns)
+{
+    return early_ns > window_ns ? early_ns - window_ns : 0;
+}
+
+double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns)
+{
+    return reads - foreseen + (early_ns > 0 ? foreseen * left_ns / early_ns : 0);
+}
+
 int cost_down_index(int batch_index)
 {
     int i = 0;

@@ -92,6 +92,8 @@ void inputs_steps_done(struct inputs_steps *s)
 {
     free(s->start);
     free(s->at);
+    free(s->guess_start);
+    free(s->guess);
     *s = (struct inputs_steps){ 0 };
 }
 

@@ -113,6 +113,9 @@ struct inputs {
     /* Which experts tokens are routed to, of the whole trace: at most so many tokens from its beginning, in lists of block * n_ff.
      * NULL: that is not known, or there are no experts. */
     int (*routes)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    /* Experts that are read ahead of their router's choice for them: the guesses of out, whose other lists stay as they are; of the tokens
+     * that routes gives. Of layer 0, before which there is none, nothing. NULL: not known. */
+    int (*foreseen)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
     /* Firings of steps of inputs_batch_sizes[batch_index] tokens of one sequence that follow each other, in each block of a layer: of
      * out[n_blocks] routed, and cum where it is not NULL. 1; 0: there are no such steps. NULL: that is not known. */
     int (*consecutive)(const struct inputs *in, int batch_index, int layer, struct inputs_curve *out, struct err *e);

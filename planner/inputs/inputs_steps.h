@@ -12,6 +12,8 @@ struct inputs_steps {
     int n_steps;                /* tokens of the window */
     uint32_t *start;            /* [n_steps + 1] into at[] */
     uint32_t *at;               /* block * n_ff + pack position, ascending within a step */
+    uint32_t *guess_start, *guess; /* [n_steps + 1] into guess[], which is like at[]: what each step is expected to need, likeliest first,
+                                * by experts that are foreseen (struct inputs: foreseen); NULL: nothing is */
     int together;               /* 1: all of a step is looked up before anything of it is admitted, as experts are whose router has
                                  * chosen; 0: one after the other */
 };

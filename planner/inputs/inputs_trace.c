@@ -356,6 +356,33 @@ static int routes_from_trace(const struct inputs *in, int layer, uint64_t max_st
     return r;
 }
 
+static int foreseen_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+{
+    uint64_t total = in->n_tokens < max_steps ? in->n_tokens : max_steps;
+    size_t k = (size_t)in->n_used;
+    if (layer == 0)
+        return 0;
+    if (total > UINT32_MAX / k || total > INT32_MAX)
+        return err_set(e, ERR_LIMIT, "the routes of %llu tokens are too many", (unsigned long long)total);
+    uint32_t *start = malloc(((size_t)total + 1) * sizeof *start), *guess = malloc((size_t)total * k * sizeof *guess + 1);
+    uint16_t *blocks = malloc((size_t)total * k * sizeof *blocks + 1);
+    int r = start && guess && blocks ? trace_foreseen(in->trace, layer, 0, total, blocks, e) :
+                                       err_set(e, ERR_NOMEM, "out of memory for what is foreseen of layer %d", layer);
+    for (size_t t = 0; t <= (size_t)total && r == 0; t++)
+        start[t] = (uint32_t)(t * k);
+    for (size_t i = 0; i < (size_t)total * k && r == 0; i++)
+        guess[i] = (uint32_t)blocks[i] * (uint32_t)in->h.n_ff;
+    free(blocks);
+    if (r < 0) {
+        free(start);
+        free(guess);
+    } else {
+        out->guess_start = start;
+        out->guess = guess;
+    }
+    return r;
+}
+
 static void close_trace(struct inputs *in)
 {
     trace_close(in->trace);
@@ -380,6 +407,7 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
     in.trace = t;
     in.steps = steps_from_trace;
     in.routes = trace_info(t)->h.n_experts > 0 ? routes_from_trace : NULL;
+    in.foreseen = trace_info(t)->foreseen ? foreseen_from_trace : NULL;
     in.consecutive = consecutive_from_trace;
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||

@@ -320,6 +320,8 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
                               .policy = p->tables.policy[c->variant], .optimal = x->finished };
     l->n_coalesce = p->space.rules[c->rule].n;
     memcpy(l->coalesce, p->space.rules[c->rule].at, sizeof l->coalesce);
+    if (c->model != PLAN_COST_PAPER && space_foresees(&p->space, c->mode))
+        l->ahead = c->ahead ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
     l->gap = x->objective > 0 ? 1 - (double)x->bound / (double)x->objective : 0;
     l->n_classes = fill_classes(p, c, l->classes);
@@ -691,6 +693,7 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
         out->engine = p->engine;
         out->height = b->engine_neurons;
     }
+    out->ahead = l->ahead == PLAN_AHEAD_ON;
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
     for (int k = 0; k < out->n_classes; k++)
         out->n[k] = classes[k].n;

@@ -77,7 +77,7 @@ static void copy_solution(const struct together *t, struct solution *to, const s
 /* Do they share what batch sizes have to share? */
 static int same_queue(const struct cost_choice *a, const struct cost_choice *b)
 {
-    return a->group == b->group && a->backend == b->backend && a->rule == b->rule;
+    return a->group == b->group && a->backend == b->backend && a->rule == b->rule && a->ahead == b->ahead;
 }
 
 struct cost_choice planning_largest(const struct cost_choice *c, int n)

@@ -4,6 +4,8 @@
  * used farthest in the future goes, or the new one is not kept when it is itself the farthest. */
 #include "planner/replay/replay.h"
 
+#include "common/plan/expert_ahead.h"
+
 #include "planner/replay/replay_belady.h"
 #include "planner/replay/replay_prefixes.h"
 #include "planner/replay/replay_sizes.h"
@@ -21,6 +23,8 @@ static void accesses_done(struct replay_accesses *a)
 {
     free(a->start);
     free(a->units);
+    free(a->guess_start);
+    free(a->guess);
 }
 
 /* unit_of[block * n_ff + pack position]; NONE in the prefix. */
@@ -61,6 +65,31 @@ static size_t take_marked(uint64_t *mark, uint32_t n_units, uint32_t *out)
     return n;
 }
 
+/* What is expected of the tokens of each step, one after the other. */
+static int guesses_build(const struct inputs_steps *s, const struct layout_shape *shape, int part, int batch, const uint32_t *unit_of,
+                         struct replay_accesses *a, struct err *e)
+{
+    size_t n = 0;
+    if (!s->guess || batch > EXPERT_AHEAD_TOKENS)
+        return 0;
+    a->per_block = shape->part[part].n_units;
+    a->n_guessed = s->n_steps ? s->guess_start[1] / a->per_block * (uint32_t)batch : 0;
+    a->guess_start = malloc(((size_t)a->n_steps + 1) * sizeof *a->guess_start);
+    a->guess = malloc((s->guess_start[s->n_steps] + 1u) * sizeof *a->guess);
+    if (!a->guess_start || !a->guess)
+        return err_set(e, ERR_NOMEM, "out of memory for replay");
+    for (int t = 0; t < a->n_steps; t++) {
+        a->guess_start[t] = n;
+        for (int step = t; step < a->n_steps * batch; step += a->n_steps)
+            for (uint32_t i = s->guess_start[step]; i < s->guess_start[step + 1]; i++) {
+                a->guess[n] = unit_of[s->guess[i]];
+                n += a->guess[n] != NONE;
+            }
+    }
+    a->guess_start[a->n_steps] = n;
+    return 0;
+}
+
 static int accesses_build(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks,
                           int batch, uint32_t hot, struct replay_accesses *out, struct err *e)
 {
@@ -95,10 +124,28 @@ static int accesses_build(const struct inputs_steps *s, const struct layout_shap
         n += take_marked(mark, a.n_units, a.units + n);
     }
     a.start[piece] = n;
+    int r = guesses_build(s, shape, part, batch, unit_of, &a, e);
     free(unit_of);
     free(mark);
-    *out = a;
-    return 0;
+    if (r < 0)
+        accesses_done(&a);
+    else
+        *out = a;
+    return r;
+}
+
+static void guesses_shrink(struct replay_accesses *a, uint32_t of_block, uint32_t skip)
+{
+    size_t n = 0, i = 0;
+    for (int t = 0; a->guess_start && t < a->n_steps; t++) {
+        a->guess_start[t] = n;
+        for (; i < a->guess_start[t + 1]; i++) {
+            a->guess[n] = a->guess[i];
+            n += a->guess[n] % of_block >= skip;
+        }
+    }
+    if (a->guess_start)
+        a->guess_start[a->n_steps] = n;
 }
 
 /* Leave out the units of a longer prefix, which ends between two units. */
@@ -106,6 +153,7 @@ static void accesses_shrink(struct replay_accesses *a, const struct layout_shape
 {
     uint32_t of_block = shape->part[part].n_units, skip = hot / shape->part[part].neurons_per_unit;
     size_t n = 0, i = 0;
+    guesses_shrink(a, of_block, skip);
     for (int t = 0; t < a->n_steps; t++) {
         uint32_t block = 0; /* its first unit */
         a->start[t] = n;
@@ -170,23 +218,34 @@ static size_t run_step(struct cache *c, const uint32_t *units, size_t n, int tog
     return missed;
 }
 
-/* One size, by the runtime's own code. */
-static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots,
-                     struct replay_sample *sample, uint64_t *misses, struct err *e)
+/* The runtime's own cache of so many slots, and room for a step's. */
+static int cache_begin(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, struct cache **c, uint32_t **at,
+                       struct err *e)
 {
     size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
     for (int t = 0; t < a->n_steps; t++)
         if (a->start[t + 1] - a->start[t] > longest)
             longest = a->start[t + 1] - a->start[t];
     void *mem = aligned_alloc(64, bytes ? bytes : 64);
-    uint32_t *pinned = malloc((longest + 1) * sizeof *pinned);
-    if (!mem || !pinned) {
+    *at = malloc((longest + 1) * sizeof **at);
+    if (!mem || !*at) {
         free(mem);
-        free(pinned);
+        free(*at);
         return err_set(e, ERR_NOMEM, "out of memory for replay");
     }
-    struct cache *c = cache_init(mem, a->n_units, slots, policy);
-    int sampled = 0;
+    *c = cache_init(mem, a->n_units, slots, policy);
+    return 0;
+}
+
+/* One size, by the runtime's own code. */
+static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots,
+                     struct replay_sample *sample, uint64_t *misses, struct err *e)
+{
+    struct cache *c;
+    uint32_t *pinned;
+    int sampled = 0, r = cache_begin(a, policy, slots, &c, &pinned, e);
+    if (r < 0)
+        return r;
     *misses = 0;
     for (int t = 0; t < a->n_steps; t++) {
         uint8_t *marks = replay_sample_step(sample, &sampled, t);
@@ -194,7 +253,98 @@ static int run_cache(const struct replay_accesses *a, enum cache_policy policy, 
         *misses += t >= first_measured(a) ? n : 0;
     }
     free(pinned);
-    free(mem);
+    free(c);
+    return 0;
+}
+
+/* ---- with units that are read ahead ---- */
+
+struct early {
+    struct expert_verdict verdict;
+    uint32_t slot[EXPERT_AHEAD_UNITS];  /* of units that are read, and that no lookup has found yet */
+    int n;
+};
+
+/* What is expected of a step is read, as runtime/pipeline/expert_prefetch.c does: all of it in time. 1: something was guessed. */
+static int read_early(struct cache *c, const struct replay_accesses *a, int t, struct early *x)
+{
+    const uint32_t *wanted = a->guess + a->guess_start[t];
+    size_t n = a->guess_start[t + 1] - a->guess_start[t];
+    x->n = 0;
+    if (!expert_ahead_awake(&x->verdict))
+        return 0;
+    expert_ahead_judge(&x->verdict);
+    if (!expert_ahead_room(cache_slots(c), a->n_guessed, a->per_block))
+        return 1;
+    for (size_t i = 0; i < n && i < EXPERT_AHEAD_UNITS; i++) {
+        uint32_t evicted, slot = cache_find(c, wanted[i]) == CACHE_NONE ? cache_admit_early(c, wanted[i], &evicted) : CACHE_NONE;
+        if (slot == CACHE_NONE)
+            continue;
+        cache_ready(c, slot);
+        x->slot[x->n++] = slot;
+        x->verdict.tried++;
+    }
+    return 1;
+}
+
+/* Was what a lookup found read ahead? It is the lookup's then. */
+static int take_early(struct cache *c, struct early *x, uint32_t slot)
+{
+    int i = 0;
+    while (i < x->n && x->slot[i] != slot)
+        i++;
+    if (i == x->n)
+        return 0;
+    cache_unpin(c, slot);
+    x->slot[i] = x->slot[--x->n];
+    x->verdict.taken++;
+    return 1;
+}
+
+/* One step of units that are looked up together, added to sum. */
+static void early_step(struct cache *c, const struct replay_accesses *a, int t, struct early *x, uint32_t *at, double sum[REPLAY_AHEAD])
+{
+    const uint32_t *units = a->units + a->start[t];
+    size_t n = a->start[t + 1] - a->start[t];
+    int ready;
+    sum[REPLAY_AHEAD_STEPS] += read_early(c, a, t, x);
+    for (size_t i = 0; i < n; i++) {
+        at[i] = cache_lookup(c, units[i], &ready);
+        int taken = at[i] != CACHE_NONE && take_early(c, x, at[i]);
+        sum[REPLAY_AHEAD_FORESEEN] += taken;
+        sum[REPLAY_AHEAD_MISSES] += taken || at[i] == CACHE_NONE;
+    }
+    sum[REPLAY_AHEAD_WASTED] += x->n;
+    while (x->n)
+        cache_drop(c, x->slot[--x->n]);
+    admit(c, units, 0, n, at);
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != CACHE_NONE)
+            cache_unpin(c, at[i]);
+    cache_tick(c);
+}
+
+static int foresees(const struct replay_accesses *a)
+{
+    return a->guess_start && a->together;
+}
+
+/* Means per step with so many slots. */
+static int run_early(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, double out[REPLAY_AHEAD], struct err *e)
+{
+    struct cache *c;
+    struct early x = { .n = 0 };
+    uint32_t *at;
+    double warming[REPLAY_AHEAD] = { 0 }, sum[REPLAY_AHEAD] = { 0 };
+    int r = cache_begin(a, policy, slots, &c, &at, e);
+    if (r < 0)
+        return r;
+    for (int t = 0; t < a->n_steps; t++)
+        early_step(c, a, t, &x, at, t < first_measured(a) ? warming : sum);
+    for (int k = 0; k < REPLAY_AHEAD; k++)
+        out[k] = per_step(a, sum[k]);
+    free(at);
+    free(c);
     return 0;
 }
 
@@ -251,6 +401,11 @@ int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *
         (r = run_cache(&a, policy, slots, &sample, &missed, e)) == 0)
         replay_reads_of(&sample, shape->part[part].n_units, rule, 1, 0, &out->how);
     out->misses = per_step(&a, (double)missed);
+    out->foresees = foresees(&a);
+    for (int k = 0; k < REPLAY_AHEAD; k++)
+        out->ahead[k] = k == REPLAY_AHEAD_MISSES ? out->misses : 0;
+    if (r == 0 && out->foresees && slots > 0)
+        r = run_early(&a, policy, slots, out->ahead, e);
     replay_sample_done(&sample);
     accesses_done(&a);
     return r;
@@ -281,8 +436,11 @@ void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint
         t.hot[h] = first ? 0 : hot;
         t.units[h] = units_beyond(&t, t.hot[h]);
         t.lookups[h] = first ? f->all_lookups : f->lookups;
+        t.foresees = f->foresees;
         for (int i = 0; i < REPLAY_SIZES; i++)
             t.misses[h][i] = first ? f->all_lookups : f->misses;
+        for (int i = 0; i < REPLAY_SIZES * REPLAY_AHEAD; i++)
+            t.ahead[i % REPLAY_AHEAD][h][i / REPLAY_AHEAD] = f->ahead[i % REPLAY_AHEAD];
         for (int i = 0; i < REPLAY_SIZES; i++)
             for (int k = 0; k < REPLAY_RULES; k++)
                 t.how[h][i][k] = f->how;
@@ -340,7 +498,15 @@ static int fill_row(const struct replay_accesses *a, enum cache_policy policy, i
     if (r < 0 || (r = run_sizes(a, policy, t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
         return r;
     end_row(a, h, none, missed, t, sample);
-    return 0;
+    t->foresees = foresees(a);
+    for (int i = 0; i < REPLAY_SIZES - 1 && t->foresees && r == 0; i++) {
+        double at[REPLAY_AHEAD] = { [REPLAY_AHEAD_MISSES] = t->misses[h][i] };
+        if (i >= none)
+            r = run_early(a, policy, t->slots[h][i], at, e);
+        for (int k = 0; k < REPLAY_AHEAD; k++)
+            t->ahead[k][h][i] = at[k];
+    }
+    return r;
 }
 
 /* Prefixes and sizes. */
@@ -469,6 +635,8 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
             t.lookups[h] = t.lookups[h - 1];
             t.max_lookups[h] = t.max_lookups[h - 1];
             memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
+            for (int k = 0; k < REPLAY_AHEAD; k++)
+                memcpy(t.ahead[k][h], t.ahead[k][h - 1], sizeof t.ahead[k][h]);
         }
     *out = t;
     if (samples)
@@ -562,6 +730,13 @@ double replay_lookups(const struct replay_table *t, uint32_t hot)
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots)
 {
     return at_point(t, t->misses, hot, slots);
+}
+
+int replay_ahead_of(const struct replay_table *t, uint32_t hot, uint32_t slots, double out[REPLAY_AHEAD])
+{
+    for (int k = 0; k < REPLAY_AHEAD; k++)
+        out[k] = t->foresees ? at_point(t, t->ahead[k], hot, slots) : 0;
+    return t->foresees;
 }
 
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots)

@@ -21,6 +21,11 @@
 extern const double replay_hot_shares[REPLAY_HOTS];
 extern const double replay_size_shares[REPLAY_SIZES];
 
+/* What replay with experts that are read ahead of their router's choice counts, by the runtime's rule (common/plan/expert_ahead.h): units
+ * that were not in the cache before; of these, that were read ahead; units that were read ahead in vain; steps for which anything was
+ * guessed at all, for a layer that is foreseen too badly rests. */
+enum replay_ahead { REPLAY_AHEAD_MISSES, REPLAY_AHEAD_FORESEEN, REPLAY_AHEAD_WASTED, REPLAY_AHEAD_STEPS, REPLAY_AHEAD };
+
 /* Means per step, of the measured part of the window (its first quarter warms the cache up). */
 struct replay_table {
     int n_blocks, n_ff;
@@ -30,6 +35,8 @@ struct replay_table {
     uint32_t slots[REPLAY_HOTS][REPLAY_SIZES];  /* cache sizes: shares of those */
     double lookups[REPLAY_HOTS];                /* units */
     double misses[REPLAY_HOTS][REPLAY_SIZES];   /* units; 0 in the last column: all of them stay */
+    int foresees;                               /* 1: it is known what is foreseen for these steps, and the runtime reads ahead for such */
+    double ahead[REPLAY_AHEAD][REPLAY_HOTS][REPLAY_SIZES]; /* then; else 0 */
     double max_lookups[REPLAY_HOTS];            /* of one step: below this many slots there is a cliff */
     struct replay_reads how[REPLAY_HOTS][REPLAY_SIZES][REPLAY_RULES]; /* replay_rules fills it in */
 };
@@ -66,6 +73,8 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
 /* The same with how the missing units are read by a rule, as replay_rules says it of a table. */
 struct replay_figures {
     double all_lookups, lookups, misses;        /* all_lookups: without a prefix; not filled in */
+    int foresees;
+    double ahead[REPLAY_AHEAD];
     struct replay_reads how;
 };
 int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
@@ -91,6 +100,9 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
  * is not charged. */
 double replay_lookups(const struct replay_table *t, uint32_t hot);
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots);
+
+/* The same of what reading ahead does; 0: it is not known, and *out all 0. */
+int replay_ahead_of(const struct replay_table *t, uint32_t hot, uint32_t slots, double out[REPLAY_AHEAD]);
 
 /* How missing units are read, by rule: [REPLAY_RULES]. Between grid points, that of the one below. */
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots);

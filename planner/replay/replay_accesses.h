@@ -13,6 +13,9 @@ struct replay_accesses {
     uint32_t *units;
     uint32_t n_units;           /* of the layer; units[] are below it */
     int together;               /* a step's are looked up before any is admitted */
+    size_t *guess_start;        /* [n_steps + 1] into guess[]: units that each step is expected to need, likeliest first; NULL: none are */
+    uint32_t *guess;
+    uint32_t n_guessed, per_block; /* blocks that they are of, for a step, as guessed for each token; units of each */
 };
 
 #endif

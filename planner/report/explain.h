@@ -8,7 +8,7 @@
 #include "planner/search/problem.h"
 
 #define EXPLAIN_OPERANDS 6
-#define EXPLAIN_TERMS    6
+#define EXPLAIN_TERMS    8
 struct explain_number {
     const char *name;
     double value;

@@ -130,6 +130,7 @@ struct totals {
     double predicted_rows;                               /* what these take, ns */
     double ahead, serial, n_ahead;                  /* layers that look ahead: their time, by (M13) and (M7) */
     double stream_bytes, single_reads, lookups, missed, copied, n_jobs;
+    double foreseen, wasted, late, n_early;         /* (M32): units; the others that are missed; layers that are foreseen */
     double single_bytes, missed_bytes, gap_bytes, cpu_ns;
     double feed_bytes, n_fed;                       /* streamed predictors */
     struct cost_cold cold;
@@ -165,7 +166,7 @@ static void add_terms(struct cost_terms *to, const struct cost_terms *t)
     to->submission += t->submission, to->cache_overhead += t->cache_overhead, to->verify += t->verify;
     to->stream += t->stream, to->single += t->single, to->hidden += t->hidden, to->first += t->first;
     to->cold += t->cold, to->turn += t->turn, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
-    to->feed += t->feed, to->overlap += t->overlap;
+    to->guess += t->guess, to->early += t->early, to->feed += t->feed, to->overlap += t->overlap;
 }
 
 static void add_layer(const struct problem *pr, const struct cost_residency *residencies, int l, struct totals *s)
@@ -194,12 +195,17 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     if (cl.lookahead)
         s->ahead += cost_lookahead_ns(k), s->serial += cost_layer_ns(k), s->n_ahead++;
     s->n_jobs += cl.jobs;
-    s->stream_bytes += w.stream_bytes, s->single_reads += w.single_reads, s->lookups += w.lookups, s->missed += w.reads;
-    s->copied += w.reads * w.copied;
+    s->stream_bytes += w.stream_bytes, s->single_reads += w.single_reads, s->lookups += w.lookups;
+    s->missed += cost_misses(&s->c, &w);
+    s->copied += cost_misses(&s->c, &w) * w.copied;
     s->feed_bytes += w.predictor_bytes, s->n_fed += residencies[l].streamed;
     cost_cold_of(&s->c, r, &w, &cold);
-    s->single_bytes += w.single_reads * r->single_bytes, s->missed_bytes += w.reads * r->unit_bytes;
-    s->gap_bytes += fmax(0, cold.units - w.reads) * r->stride_bytes;
+    if (s->c.ahead && w.foresees)
+        s->foreseen += w.early[REPLAY_AHEAD_FORESEEN], s->wasted += w.early[REPLAY_AHEAD_WASTED], s->n_early++;
+    double late = cost_misses(&s->c, &w) - (s->c.ahead && w.foresees ? w.early[REPLAY_AHEAD_FORESEEN] : 0);
+    s->late += late;
+    s->single_bytes += w.single_reads * r->single_bytes, s->missed_bytes += cost_misses(&s->c, &w) * r->unit_bytes;
+    s->gap_bytes += fmax(0, cold.units - late) * r->stride_bytes;
     s->cpu_ns += (w.stream_bytes + w.predictor_bytes) / r->stream_block * r->stream_cpu_ns + w.single_reads * r->cold_cpu_ns + cold.cpu_ns;
     s->cold.reads += cold.reads, s->cold.units += cold.units, s->cold.bytes += cold.bytes, s->cold.cpu_ns += cold.cpu_ns;
 }
@@ -275,10 +281,11 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
         terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
               "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
     }
-    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over "
+    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns + t_guess, sum over "
               "layers", s->compute, "ns", NULL),
           "t_rows", t->rows - s->predicted_rows, "t_foretold", s->predicted_rows, "t_tax", t->io_cpu + t->submission,
-          "t_keeping", t->cache_overhead, "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->contention, NULL);
+          "t_keeping", t->cache_overhead, "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->contention, "t_guess", t->guess,
+          NULL);
     if (s->gates > 0)
         terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers",
                   t->rows - s->predicted_rows, "ns", "gates", s->gates, "open", s->open, "active", s->active,
@@ -317,13 +324,12 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
 {
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
-    terms(put(m, n, "(M7)", "t_io = t_stream - t_hidden + t_first + t_reads + t_turn - t_last + t_lanes, sum over layers; hidden: by "
-              "attention; first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); last: in "
-              "t_exposed; lanes: CPU time of reads, beyond that",
+    terms(put(m, n, "(M7)", "t_io = t_stream + t_early - t_hidden + t_first + t_reads + t_turn - t_last + t_lanes, sum over layers; "
+              "hidden: by attention; first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); "
+              "last: is in t_exposed; lanes: CPU time of reads, beyond that",
               s->io, "ns", NULL),
-          "t_stream", t->stream, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first", t->first, "t_turn", t->turn,
-          "-t_last", -t->last,
-          "t_lanes", t->lane, NULL);
+          "t_stream", t->stream, "t_early", t->early, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first",
+          t->first, "t_turn", t->turn, "-t_last", -t->last, "t_lanes", t->lane, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth), sum over layers", t->stream, "ns", "V", s->stream_bytes, "block",
         r->stream_block, "depth", (double)s->c.depth, "B_io", r->stream_bw, NULL);
     terms(put(m, n, "(M4)", "t_reads: of R bytes, the last D of a layer at depths D .. 1, sum over layers", t->single + t->cold, "ns",
@@ -331,12 +337,18 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
               cost_reads_ns(&r->cold, 1), NULL),
           "of gates by themselves", t->single, "t_missed", t->cold, NULL);
     put(m, n, "(M21)", "t_missed = sum over lengths of n_len * t_len(N) / N: one read may bring several units; sum over layers",
-        t->cold, "ns", "missed units", s->missed, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
+        t->cold, "ns", "missed units", s->late, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
         s->gap_bytes, "longest read", (double)s->c.read_bytes, NULL);
     if (s->cold.reads > 0)
         put(m, n, "(M33)", "t_turn = (1 - D / n)+ * max(0, beta * t_work - (1 - beta) * t_missed): reads that end together are worked "
             "through before buffers are free; sum over layers", t->turn, "ns", "beta of single units", r->together[0], "of the longest",
             r->together[r->n_lengths - 1], "D", (double)s->c.depth, NULL);
+    if (s->n_early > 0) {
+        put(m, n, "(M32)", "t_early = t_reads(f + w): f missing experts that are foreseen and w others are read before their router has "
+            "chosen, while the layer before computes and attention does, of which t_hidden has attention's time; sum over layers",
+            t->early, "ns", "f", s->foreseen, "w", s->wasted, "missed", s->missed, "layers", s->n_early, "R", r->cold_bytes, NULL);
+        put(m, n, "(M32)", "t_guess: the router once more, and a norm, sum over layers", t->guess, "ns", "layers", s->n_early, NULL);
+    }
     put(m, n, "(M6)",
         "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many miss; of streams in dense mode 0",
         s->exposed, "ns", NULL);

@@ -151,9 +151,15 @@ static int add_heights(struct maker *m, struct cost_choice *c, enum hw_backend b
     return r;
 }
 
-/* Every backend, rule and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes.
- * Those are threads: they would share cores with the threads that compute, and no longer read as the probe measured them, on idle
- * cores. A plan that predicted 11 tokens/s made 6.7. */
+/* Can it be told whether reading experts ahead pays? The paper's equations know of none. */
+static int foresees(const struct maker *m, enum plan_mode mode)
+{
+    return m->lim->model != PLAN_COST_PAPER && space_foresees(m->s, mode);
+}
+
+/* Every backend, rule and queue depth with these cores, experts not read ahead and read ahead; no pread where io_uring can be had and no
+ * core is left for its lanes. Those are threads: they would share cores with the threads that compute, and no longer read as the probe
+ * measured them, on idle cores. A plan that predicted 11 tokens/s made 6.7. */
 static int add_queues(struct maker *m, struct cost_choice *c, struct err *e)
 {
     enum hw_backend backends[2];
@@ -163,7 +169,9 @@ static int add_queues(struct maker *m, struct cost_choice *c, struct err *e)
     for (int i = 0; i < n && r == 0; i++)
         for (c->rule = 0; c->rule < rules_of(m) && r == 0; c->rule++) {
             c->read_bytes = coalesce_read_bytes(&m->s->rules[c->rule]);
-            r = add_heights(m, c, backends[i], e);
+            for (c->ahead = 0; c->ahead <= foresees(m, c->mode) && r == 0; c->ahead++)
+                r = add_heights(m, c, backends[i], e);
+            c->ahead = 0;
         }
     return r;
 }
@@ -198,7 +206,7 @@ static int most_configs(const struct maker *m)
         cores++;
     for (int depth = 1; depth <= MAX_DEPTH; depth *= 2)
         depths++;
-    return m->s->n_groups * cores * 2 * rules_of(m) * depths * (m->lim->engine ? N_HEIGHTS : 1);
+    return m->s->n_groups * cores * 2 * rules_of(m) * depths * (m->lim->engine ? N_HEIGHTS : 1) * (1 + foresees(m, PLAN_DENSE));
 }
 
 int64_t configs_weight(const struct limits *lim, int n_batches, int batch_index)
@@ -271,6 +279,8 @@ void configs_name(const struct space *s, const struct cost_choice *a, int least_
         at += (size_t)snprintf(out + at, size - at, ", %u neurons of each FFN on %s", a->height, a->engine);
     if (a->rule && at < size)
         at += (size_t)snprintf(out + at, size - at, ", coalesced reads %d", a->rule);
+    if (a->ahead && at < size)
+        at += (size_t)snprintf(out + at, size - at, ", experts read ahead");
     if (s->n_groups > 1 && at < size)
         snprintf(out + at, size - at, ", group %d", a->group);
 }

@@ -2,8 +2,8 @@
 #define PLANNER_SEARCH_CONFIGS_H
 
 /* The configurations of a device under one memory limit: combinations of variant group, cores of each class, I/O backend, queue
- * depth, rule for coalesced reads and height of the accelerator, as the solver's problem. Which of them get curves is up to
- * bounds.h. One owner thread. */
+ * depth, rule for coalesced reads, experts read ahead or not, and height of the accelerator, as the solver's problem. Which of them get
+ * curves is up to bounds.h. One owner thread. */
 #include "planner/cost/cost.h"
 #include "planner/search/bounds.h"
 #include "planner/search/curve_memo.h"

@@ -92,9 +92,9 @@ static int rates(void *ctx, int config, int batch, FILE *out, struct err *e)
     char engine[HW_NAME + 40] = "";
     if (c->height)
         snprintf(engine, sizeof engine, ", %u neurons of each FFN on %s", c->height, c->engine);
-    fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d%s.\n", config,
+    fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d%s%s.\n", config,
             size_of(q, batch), c->threads, c->backend == HW_URING ? "io_uring" : c->backend == HW_PREAD ? "pread" : "any back end",
-            c->depth, c->rule, c->group, engine);
+            c->depth, c->rule, c->group, engine, c->ahead ? ", experts read ahead" : "");
     for (int k = 0; k < q->p->space.shapes.l.n_kinds; k++) {
         const struct cost_rates *x = &q->rates[k];
         const struct {
@@ -121,6 +121,7 @@ static int head(void *ctx, int config, int batch, FILE *out, struct err *e)
 
 /* A point's figures. */
 struct figures {
+    struct cost_choice c;
     struct cost_layer layer;
     struct cost_flow flow;
     struct cost_terms t;
@@ -135,6 +136,7 @@ static void figures_of(const struct equations *q, int config, int batch, int lay
     struct cost_choice c = q->p->configs.choices[config];
     c.variant = id.variant;
     c.predicted = s->predicted[id.variant];
+    out->c = c;
     out->rates = &q->rates[s->shapes.l.kind[layer]];
     batch = index_of(q, batch);
     out->flow = residencies_at(&q->p->residencies, id.variant, batch, layer)->point[id.residency].flow;
@@ -151,10 +153,11 @@ static void figures_of(const struct equations *q, int config, int batch, int lay
 static void compute(const struct figures *x, const char *suffix, FILE *out)
 {
     const struct cost_flow *f = &x->flow;
-    double read = f->predictor_bytes + f->stream_bytes + f->single_reads * x->rates->single_bytes + f->reads * x->rates->unit_bytes;
-    fprintf(out, "(M1 %.4f %.4f (M19 %.9f tau_turn%s threads%s k_ffn%s) %.4f %.4f", x->t.rows, x->t.start, x->layer.jobs, suffix, suffix,
-            suffix, x->t.io_cpu, x->t.submission);
-    fprintf(out, " (M14 %.9f tau_lookup%s %.9f tau_admit%s threads%s k_ffn%s)", f->lookups, suffix, f->reads * f->copied, suffix,
+    double misses = cost_misses(&x->c, f);
+    double read = f->predictor_bytes + f->stream_bytes + f->single_reads * x->rates->single_bytes + misses * x->rates->unit_bytes;
+    fprintf(out, "(M1 %.4f %.4f (M19 %.9f tau_turn%s threads%s k_ffn%s) %.4f %.4f", x->t.rows + x->t.guess, x->t.start,
+            x->layer.jobs, suffix, suffix, suffix, x->t.io_cpu, x->t.submission);
+    fprintf(out, " (M14 %.9f tau_lookup%s %.9f tau_admit%s threads%s k_ffn%s)", f->lookups, suffix, misses * f->copied, suffix,
             suffix, suffix);
     fprintf(out, " (M22 %.6f tau_verify%s threads%s k_ffn%s))", read, suffix, suffix, suffix);
 }
@@ -162,7 +165,7 @@ static void compute(const struct figures *x, const char *suffix, FILE *out)
 static void io(const struct figures *x, const char *suffix, FILE *out)
 {
     fprintf(out, "(M4 (M3 %.6f B_stream%s k_io%s) %.4f %.4f %.4f %.4f %.4f %.4f %.4f)", x->flow.stream_bytes, suffix, suffix, x->t.single,
-            x->t.hidden, x->t.first, x->t.cold, x->t.last, x->t.turn, x->t.lane);
+            x->t.hidden, x->t.first, x->t.cold + x->t.early, x->t.last, x->t.turn, x->t.lane);
 }
 
 /* "(M7 ...)" or "(M13 ...)". */

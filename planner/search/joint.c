@@ -429,7 +429,7 @@ static int try_leaf(struct joint *j, const struct joint_node *x, int64_t *object
 
 static int same_queue(const struct cost_choice *a, const struct cost_choice *b)
 {
-    return a->group == b->group && a->backend == b->backend && a->rule == b->rule;
+    return a->group == b->group && a->backend == b->backend && a->rule == b->rule && a->ahead == b->ahead;
 }
 
 /* The node of all items with a queue like this one's, slowest first; item NULL: a batch size has none. */

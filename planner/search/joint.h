@@ -5,11 +5,11 @@
  *
  *     minimise  sum over b of w_b T_b(c_b, x)     over configurations c_b and one residency x of every layer
  *
- * Branch and bound over sets of configurations. A node allows each batch size a set of its own; they share variant group, back end and rule
- * for coalesced reads. At a residency, no configuration of a set is faster than the least of them all, so the node's bound is the relaxed
- * optimum (solve.h) of one curve for each layer, whose points have the sum over batch sizes of w_b times that least. First, whatever of
- * a set is proven too slow beside all of the other sets is taken out of it; then nodes are split, the one with the least bound first.
- * Nodes that are closed are together all there is, and prove the least of their bounds. One owner thread. */
+ * Branch and bound over sets of configurations. A node allows each batch size a set of its own; they share variant group, back end, rule
+ * for coalesced reads and reading ahead. At a residency, no configuration of a set is faster than the least of them all, so the node's
+ * bound is the relaxed optimum (solve.h) of one curve for each layer, whose points have the sum over batch sizes of w_b times that least.
+ * First, whatever of a set is proven too slow beside all of the other sets is taken out of it; then nodes are split, the one with the
+ * least bound first. Nodes that are closed are together all there is, and prove the least of their bounds. One owner thread. */
 #include "planner/search/limits.h"
 #include "planner/search/price.h"
 #include "planner/search/problem.h"

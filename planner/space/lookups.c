@@ -42,27 +42,42 @@ static int apply_variant(const struct space *s, int variant, int layer, struct p
     return r;
 }
 
-/* Every unit of the experts that a token is routed to, by its first neuron. */
+/* n experts become their units, by their first neurons; starts too. NULL: no memory. */
+static uint32_t *units_of(const struct layout_part *p, const uint32_t *experts, size_t n, uint32_t *start, int n_steps)
+{
+    uint32_t *at = n <= UINT32_MAX / p->n_units ? malloc((n * p->n_units + 1) * sizeof *at) : NULL;
+    for (size_t i = 0; at && i < n; i++)
+        for (uint32_t u = 0; u < p->n_units; u++)
+            at[i * p->n_units + u] = experts[i] + u * p->neurons_per_unit;
+    for (int t = 0; at && t <= n_steps; t++)
+        start[t] *= p->n_units;
+    return at;
+}
+
+/* Every unit of the experts that a token is routed to, and of those that are foreseen for it. */
 static int expert_steps(const struct space *s, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
 {
     const struct layout_part *p = &layout_of(&s->shapes, layer)->part[0];
     struct inputs_steps routes = { 0 };
+    uint32_t *at = NULL, *guess = NULL;
     int r = s->in->routes(s->in, layer, max_steps, &routes, e);
-    if (r < 0)
-        return r;
-    size_t n = routes.start[routes.n_steps];
-    uint32_t *at = n <= UINT32_MAX / p->n_units ? malloc((n * p->n_units + 1) * sizeof *at) : NULL;
-    if (!at) {
+    if (r == 0 && s->in->foreseen)
+        r = s->in->foreseen(s->in, layer, max_steps, &routes, e);
+    if (r == 0)
+        at = units_of(p, routes.at, routes.start[routes.n_steps], routes.start, routes.n_steps);
+    if (r == 0 && routes.guess)
+        guess = units_of(p, routes.guess, routes.guess_start[routes.n_steps], routes.guess_start, routes.n_steps);
+    if (r == 0 && (!at || (routes.guess && !guess)))
+        r = err_set(e, ERR_NOMEM, "out of memory for the routes of layer %d", layer);
+    if (r < 0) {
+        free(at);
         inputs_steps_done(&routes);
-        return err_set(e, ERR_NOMEM, "out of memory for the routes of layer %d", layer);
+        return r;
     }
-    for (size_t i = 0; i < n; i++)
-        for (uint32_t u = 0; u < p->n_units; u++)
-            at[i * p->n_units + u] = routes.at[i] + u * p->neurons_per_unit;
-    for (int t = 0; t <= routes.n_steps; t++)
-        routes.start[t] *= p->n_units;
     free(routes.at);
+    free(routes.guess);
     routes.at = at;
+    routes.guess = guess;
     routes.together = 1;
     *out = routes;
     return 0;

@@ -61,6 +61,12 @@ int space_looks_up_any(const struct space *s)
     return any;
 }
 
+int space_foresees(const struct space *s, enum plan_mode mode)
+{
+    return mode == PLAN_DENSE && s->in->foreseen && s->in->n_blocks > 1 && s->shapes.n_parts == 1 && s->every != SPACE_WHOLE_LAYERS &&
+           looks_experts_up(s, 0) && budget_reads_into_slots(&s->shapes.kind[0], 0);
+}
+
 int space_has_lists(const struct inputs *in, enum plan_mode mode)
 {
     return in->window_tokens > 0 || (mode == PLAN_DENSE && in->routes);

@@ -80,6 +80,9 @@ int space_looks_up(const struct space *s, int variant, int layer);
 int space_variant_looks_up(const struct space *s, int variant);
 int space_looks_up_any(const struct space *s);
 
+/* Can experts be read before their router has chosen, and is it known which ones that would be? */
+int space_foresees(const struct space *s, enum plan_mode mode);
+
 /* Is it known what a step looks up: by a window of activation maps, or in dense mode by routes? */
 int space_has_lists(const struct inputs *in, enum plan_mode mode);
 

@@ -82,6 +82,7 @@ struct engine_config {
                                    * prompt's, by the choice's threads and depth. They outlive the engine */
     int n_batches;                /* at most PLAN_MAX_BATCHES */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
+    int no_ahead;                 /* 1: experts are not read before their router has chosen */
     int no_warm_start;            /* 1: the cold cache is empty at first */
     const struct dense_backend *dense; /* who does dense work; NULL: the processor */
     struct engine_accel_config accel; /* beside the processor, for FFNs of hot neurons and products */
@@ -103,6 +104,7 @@ struct engine_stats {
     uint64_t lookups, hits, evictions, refused; /* of the cold cache, units */
     uint64_t gate_lookups, gate_hits;         /* of those, in parts that hold gates */
     uint64_t prefetched, prefetches_used;     /* units read ahead of their router's choice, and those needed, which are no hits */
+    uint64_t experts_guessed, experts_foreseen; /* guesses what a router will choose, by token, and those that came true */
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
     uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */

@@ -217,19 +217,17 @@ static int layer_after(const struct engine *g, int layer)
     return next >= 0 && !model_is_lead(&g->h, next) ? next : -1;
 }
 
-#define EXPECT_TOKENS 4 /* of a pass, at most, whose experts are foreseen */
-
 /* Which experts the next layer will use, from what its router says of the residual stream as it is before this layer's FFN: they are
  * read while that is computed (expert_prefetch.h), after what the layer itself lacks of the blocks f[n_f]. xn and the router's memory stay
  * as they are. */
 static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
 {
-    int next = layer_after(g, layer), n_likely = 0, r;
-    if (n > EXPECT_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_expects(g->pipe, next))
+    int next = layer_after(g, layer), r;
+    if (n > EXPERT_AHEAD_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_expects(g->pipe, next))
         return 0;
     struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    float logits[EXPECT_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
-    uint16_t chosen[MODEL_MAX_EXPERTS], likely[EXPECT_TOKENS * MODEL_MAX_EXPERTS];
+    float logits[EXPERT_AHEAD_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
+    uint16_t chosen[MODEL_MAX_EXPERTS];
     if ((r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0)
         return r;
     if (router_input(g, next, n) == g->xn && (r = g->dense->backend->norm(g->dense, next, DENSE_NORM_FFN, g->x, n, g->acc, e)) < 0)
@@ -239,10 +237,21 @@ static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn
     for (int t = 0; t < n; t++) {
         nn_route(chosen, part, logits + t * g->h.n_experts, g->weights.layers[next].select_bias, &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)
-            likely[n_likely++] = chosen[s];
+            g->expected[g->n_expected++] = chosen[s];
     }
-    pipeline_expect(g->pipe, next, likely, n_likely);
+    g->expected_of = next;
+    pipeline_expect(g->pipe, next, g->expected, g->n_expected);
     return 0;
+}
+
+/* How many of the experts that the layer was expected to use its router has chosen; nothing is expected then. */
+static void count_expected(struct engine *g, int layer, int n)
+{
+    const float *weight = expert_weights(g, n);
+    for (int i = 0; i < g->n_expected && g->expected_of == layer; i++)
+        g->stats.experts_foreseen += weight[i / g->h.n_experts_used * g->h.n_experts + g->expected[i]] > 0;
+    g->stats.experts_guessed += g->expected_of == layer ? (uint64_t)g->n_expected : 0;
+    g->n_expected = 0;
 }
 
 #define FOLLOW_CHOICES 4 /* of an expert, in the mean, with which nearly all are chosen */
@@ -259,7 +268,8 @@ static void follow_experts(struct engine *g, int layer, int from, const uint8_t 
     next_experts(g, n, from, passing, f, &n_f);
     for (int i = 0; i < n_f; i++)
         blocks[i] = (uint16_t)f[i].block;
-    if (!n_f && n > EXPECT_TOKENS && n * g->h.n_experts_used >= FOLLOW_CHOICES * g->h.n_experts && (next = layer_after(g, layer)) >= 0)
+    if (!n_f && n > EXPERT_AHEAD_TOKENS && n * g->h.n_experts_used >= FOLLOW_CHOICES * g->h.n_experts &&
+        (next = layer_after(g, layer)) >= 0)
         for (; n_f < g->scratch.blocks; n_f++)
             blocks[n_f] = (uint16_t)n_f;
     pipeline_follow(g->pipe, next, blocks, n_f);
@@ -275,6 +285,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     if (!g->h.early_router && (r = engine_route(g, layer, router_input(g, layer, n), n, e)) < 0)
         return r;
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
+    count_expected(g, layer, n);
     find_passing(g, layer, n, passing);
     for (int b = next_experts(g, n, 0, passing, f, &n_f); n_f; b = next_experts(g, n, b, passing, f, &n_f)) {
         float *in = g->picked;

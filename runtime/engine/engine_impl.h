@@ -6,6 +6,7 @@
 #include "common/kernels/acts.h"
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
+#include "common/plan/expert_ahead.h"
 
 #include "runtime/engine/arena.h"
 #include "runtime/engine/dense.h"
@@ -55,6 +56,8 @@ struct engine {
     int by;                        /* who computes this pass: index in c.batches, n_batches: the choice; -1: not set */
     const float *after, *after_norm; /* of this pass of a layer that predicts further tokens: what its tokens follow, and its norm */
     int predicted;                 /* this pass computes only what is predicted */
+    uint16_t expected[EXPERT_AHEAD_TOKENS * MODEL_MAX_EXPERTS]; /* experts that the layer expected_of is expected to use, token by token */
+    int expected_of, n_expected;   /* n_expected 0: none are */
     uint64_t pass;                 /* passes begun */
     int broken, lost;              /* a pass failed: renew first; reads never came back: there is no more reading */
     struct engine_accel *accel;    /* or NULL */

@@ -28,8 +28,8 @@ static struct pipeline *new_pipeline(struct engine *g, struct err *e)
         .pack = c->pack, .shapes = g->shapes, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
         .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
         .verifier = &g->verifier, .choice = c->choice, .scratch = g->scratch, .coalesce = c->coalesce,
-        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_overlap = c->no_overlap, .hot = g->hot,
-        .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
+        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = c->no_ahead, .no_overlap = c->no_overlap,
+        .hot = g->hot, .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
         .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
         .pieces = g->pieces, .biases = g->biases, .beside = engine_accel_beside(g), .memory = g->pipe_memory,
     };
@@ -125,6 +125,8 @@ struct engine_stats engine_stats(const struct engine *g)
     s.gate_hits -= g->base.gate_hits;
     s.prefetched -= g->base.prefetched;
     s.prefetches_used -= g->base.prefetches_used;
+    s.experts_guessed -= g->base.experts_guessed;
+    s.experts_foreseen -= g->base.experts_foreseen;
     s.neurons_hot -= g->base.neurons_hot;
     s.neurons_cold -= g->base.neurons_cold;
     s.neurons_read -= g->base.neurons_read;

@@ -52,6 +52,7 @@ struct pipeline_config {
     const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by pipeline_new only */
     int n_coalesce;
     int no_prefetch;               /* 1: no reads before attention (for measurements) */
+    int no_ahead;                  /* 1: experts are not read before their router has chosen */
     int no_overlap;                /* 1: reads first, then arithmetic (for measurements) */
 
     /* where neurons lie; units of the cold region belong to the cache's slots */

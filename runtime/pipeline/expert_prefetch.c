@@ -15,25 +15,21 @@ struct ahead {
     enum state state;
 };
 
-struct verdict {
-    uint16_t tried, taken, rest; /* units since the last judgement; passes to rest */
-};
-
 struct expert_prefetch {
     const struct pipeline_config *c;
-    struct ahead units[EXPERT_PREFETCH_UNITS];
+    struct ahead units[EXPERT_AHEAD_UNITS];
     int n_reading, n_held;              /* units that are not free: READING, or ARRIVED too */
     int layer;                          /* whose units are wanted */
-    uint32_t wanted[EXPERT_PREFETCH_UNITS]; /* of its cache, likeliest first */
+    uint32_t wanted[EXPERT_AHEAD_UNITS]; /* of its cache, likeliest first */
     int n_wanted, next;
     struct expert_prefetch_stats stats;
-    struct verdict *verdict;            /* [n_layers] */
+    struct expert_verdict *verdict;            /* [n_layers] */
 };
 
 struct expert_prefetch *expert_prefetch_new(const struct pipeline_config *c, uint32_t tag, struct err *e)
 {
     struct expert_prefetch *f = calloc(1, sizeof *f);
-    struct verdict *v = calloc((size_t)c->n_layers, sizeof *v);
+    struct expert_verdict *v = calloc((size_t)c->n_layers, sizeof *v);
     if (!f || !v) {
         free(f);
         free(v);
@@ -42,7 +38,7 @@ struct expert_prefetch *expert_prefetch_new(const struct pipeline_config *c, uin
     }
     f->c = c;
     f->verdict = v;
-    for (uint32_t i = 0; i < EXPERT_PREFETCH_UNITS; i++)
+    for (uint32_t i = 0; i < EXPERT_AHEAD_UNITS; i++)
         f->units[i].req.tag = tag + i;
     return f;
 }
@@ -62,7 +58,7 @@ static const struct layout_part *part_of(const struct pipeline_config *c, int la
 
 static int is_possible(const struct pipeline_config *c, int layer)
 {
-    return !c->no_prefetch && !c->no_overlap && c->shapes->n_parts == 1 && c->n_blocks > 1 && c->dense_mode &&
+    return !c->no_prefetch && !c->no_ahead && !c->no_overlap && c->shapes->n_parts == 1 && c->n_blocks > 1 && c->dense_mode &&
            cache_slots(config_cache(c, layer, 0)) && config_reads_into_slots(c, layer, 0);
 }
 
@@ -81,39 +77,26 @@ static void drop(struct expert_prefetch *f, struct ahead *g)
 
 int expert_prefetch_wants(struct expert_prefetch *f, int layer)
 {
-    struct verdict *v = &f->verdict[layer];
-    if (!is_possible(f->c, layer))
-        return 0;
-    if (v->rest && --v->rest)
-        return 0;
-    return 1;
-}
-
-static void judge(struct verdict *v)
-{
-    if (v->tried < EXPERT_PREFETCH_TRIES)
-        return;
-    v->rest = v->taken < EXPERT_PREFETCH_LEAST ? EXPERT_PREFETCH_REST : 0;
-    v->tried = v->taken = 0;
+    return is_possible(f->c, layer) && expert_ahead_awake(&f->verdict[layer]);
 }
 
 void expert_prefetch_begin(struct expert_prefetch *f, int layer, const uint16_t *blocks, int n)
 {
     const struct pipeline_config *c = f->c;
     const struct layout_part *lp = part_of(c, layer);
-    for (struct ahead *g = f->units; g < f->units + EXPERT_PREFETCH_UNITS; g++) {
+    for (struct ahead *g = f->units; g < f->units + EXPERT_AHEAD_UNITS; g++) {
         if (g->state == AHEAD_ARRIVED)
             drop(f, g);
         g->dropped |= g->state == AHEAD_READING && !g->list;
     }
-    judge(&f->verdict[layer]);
+    expert_ahead_judge(&f->verdict[layer]);
     f->layer = layer;
     f->n_wanted = f->next = 0;
-    if (cache_slots(config_cache(c, layer, 0)) < 2 * (uint32_t)n * lp->n_units) /* they would drive out what is needed */
+    if (!expert_ahead_room(cache_slots(config_cache(c, layer, 0)), (uint32_t)n, lp->n_units))
         return;
     for (int i = 0; i < n; i++) {
         uint32_t first = (config_hot_neurons(c, layer, blocks[i], 0) + lp->neurons_per_unit - 1) / lp->neurons_per_unit;
-        for (uint32_t u = first; u < lp->n_units && f->n_wanted < EXPERT_PREFETCH_UNITS; u++)
+        for (uint32_t u = first; u < lp->n_units && f->n_wanted < EXPERT_AHEAD_UNITS; u++)
             f->wanted[f->n_wanted++] = (uint32_t)blocks[i] * lp->n_units + u;
     }
 }
@@ -126,7 +109,7 @@ void expert_prefetch_close(struct expert_prefetch *f, int layer)
 
 static struct ahead *a_free_one(struct expert_prefetch *f)
 {
-    for (struct ahead *g = f->units; g < f->units + EXPERT_PREFETCH_UNITS; g++)
+    for (struct ahead *g = f->units; g < f->units + EXPERT_AHEAD_UNITS; g++)
         if (g->state == AHEAD_FREE)
             return g;
     return NULL;
@@ -158,7 +141,7 @@ static struct io_request *start(struct expert_prefetch *f, uint32_t unit)
 
 int expert_prefetch_issue(struct expert_prefetch *f, uint32_t most, struct err *e)
 {
-    struct io_request *batch[EXPERT_PREFETCH_UNITS];
+    struct io_request *batch[EXPERT_AHEAD_UNITS];
     int n = 0;
     while (f->next < f->n_wanted && (uint32_t)(f->c->io->in_flight + n) < most) {
         struct io_request *r = start(f, f->wanted[f->next++]);
@@ -180,7 +163,7 @@ int expert_prefetch_in_flight(const struct expert_prefetch *f)
 
 int expert_prefetch_take(struct expert_prefetch *f, struct list *l, struct entry *x, uint32_t slot)
 {
-    struct ahead *g = f->units, *end = g + EXPERT_PREFETCH_UNITS;
+    struct ahead *g = f->units, *end = g + EXPERT_AHEAD_UNITS;
     if (!f->n_held)
         return 0;
     while (g < end && (g->state == AHEAD_FREE || g->layer != l->of->layer || g->slot != slot))

@@ -9,21 +9,17 @@
  *                             │                   └─────── not taken ───────► its slot is free again: it is not in the cache
  *                             └── taken by a list ──► the list's entry becomes ready when it has come
  *
- * A layer of which fewer than EXPERT_PREFETCH_LEAST of EXPERT_PREFETCH_TRIES units were taken rests for a while, so that a model whose
- * routers cannot be foreseen pays for few such reads. No bit of any result depends on what is read ahead.
+ * A layer of which fewer than EXPERT_AHEAD_LEAST of EXPERT_AHEAD_TRIES units were taken rests for a while (common/plan/expert_ahead.h), so
+ * that a model whose routers cannot be foreseen pays for few such reads. No bit of any result depends on what is read ahead.
  *
  * Only where slots and units are whole device blocks, in layouts of one part (tiles, bundles): what is read alone goes into its slot.
  * Threads: the coordinator calls everything. Rules 7 and 18 of runtime/README.md. */
 #include "common/base/err.h"
+#include "common/plan/expert_ahead.h"
 
 #include "runtime/pipeline/block.h"
 
 struct expert_prefetch;
-
-#define EXPERT_PREFETCH_UNITS 48 /* that are wanted, or read and not taken yet, at most */
-#define EXPERT_PREFETCH_TRIES 64 /* units by which a layer is judged */
-#define EXPERT_PREFETCH_LEAST 42 /* of these have to be taken */
-#define EXPERT_PREFETCH_REST  256 /* passes that a layer rests when they were not */
 
 /* c outlives it. Tags of its requests begin at `tag`. By malloc. NULL: ERR_NOMEM. */
 struct expert_prefetch *expert_prefetch_new(const struct pipeline_config *c, uint32_t tag, struct err *e);

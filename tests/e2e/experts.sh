@@ -27,8 +27,35 @@ assert p["limits"][2]["batches"][0]["predicted"]["read_bytes"] == 0
 P
 }
 check "its cold cache has slots for experts" cached
+# Reading ahead pays where experts are missed and are foreseen; where none are missed it does not, nor where others are guessed.
+planned_ahead() # PLAN 0|1...: of each limit
+{
+    python3 - "$@" <<'P'
+import json, sys
+p = json.load(open(sys.argv[1]))
+got = [int(l["io"]["experts_ahead"]) for l in p["limits"]]
+print(got, [l["batches"][0]["predicted"]["tokens_per_s"] for l in p["limits"]])
+assert p["revision"] == 9 and got == [int(x) for x in sys.argv[2:]]
+P
+}
+check "experts are read ahead where some are missed" planned_ahead "$plan" 1 1 0
+misguessed()
+{
+    cp "$tmp/t.h5" "$tmp/wrong.h5" && "${B:-build/$(uname -m)}/tests/tools/misguess" "$tmp/wrong.h5" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/wrong.h5" --hardware "$hw" --memory "$little,$more,128MiB" --context 512 \
+            --cores mid=2,big=0,little=0 --out "$tmp/wrong.json" && planned_ahead "$tmp/wrong.json" 0 0 0
+}
+check "and not where others are guessed than come" misguessed
+differ() { ! "$BIN/thermo-plan" check "$1" --traces "$2" --hardware "$hw" > "$tmp/log" 2>&1 && grep -q "$3" "$tmp/log"; }
+check "check tells one trace's guesses from the other's" differ "$plan" "$tmp/wrong.h5" 'limits\[0\]'
+without() { sed 's/"experts_ahead": true/"experts_ahead": false/' "$plan" > "$tmp/off.json"; differ "$tmp/off.json" "$tmp/t.h5" 'limits\[0\]'; }
+check "and a plan with the choice edited from what the equations give" without
 check "every figure follows" "$BIN/thermo-plan" check "$plan" --traces "$tmp/t.h5" --hardware "$hw"
-explained() { "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$more" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain"; }
+explained()
+{
+    "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$more" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain" &&
+        grep -A1 '(M32)' "$tmp/explain" | grep -q 'with f 1\.[0-9]*, w 0\.0'
+}
 check "explained" explained
 adds_up()
 {
@@ -71,6 +98,63 @@ P
 }
 check "bytes and hits are those planned, with little memory" as_planned "$little"
 check "and with more" as_planned "$more"
+
+obeyed() # the plan, and --experts-ahead against it
+{
+    python3 - "$tmp" "$run" "$pack" "$little" "$(rows 2)" "$1" <<'P'
+import json, subprocess, sys
+tmp, run, pack, memory, text, plan = sys.argv[1:]
+def count(plan, *options):
+    out = subprocess.run([run, "generate", "--model", pack, "--plan", plan, "--memory", memory, "--prompt", text, "-n", "1", "--temp", "0",
+                          "--prefill-chunk", "1", "--json", "-q", *options], capture_output=True, text=True, check=True).stdout
+    p = json.loads(out.splitlines()[-1])["prompt"]
+    return p["experts_guessed"] > 0, p["prefetched"] > 0
+said = {}
+for value in ("true", "false", None):
+    p = json.load(open(plan))
+    for l in p["limits"]:
+        l["io"].pop("experts_ahead")
+        if value:
+            l["io"]["experts_ahead"] = value == "true"
+    if not value:
+        p["revision"] = 8
+    json.dump(p, open(f"{tmp}/said.json", "w"))
+    said[value] = [count(f"{tmp}/said.json", *o) for o in ((), ("--experts-ahead", "on"), ("--experts-ahead", "off"), ("--no-prefetch",))]
+print(said)
+on, off = (True, True), (False, False)
+assert said == {"true": [on, on, off, off], "false": [off, on, off, off], None: [on, on, off, off]}
+P
+}
+check "the runtime reads ahead as the plan says, or the command" obeyed "$plan"
+
+# Routers of each layer's own, which are foreseen in part. What a trace says of a text's guesses, the runtime counts on the text (so few
+# tokens that no layer is judged, and rests).
+own=(--traces "$tmp/own.h5" --hardware "$hw")
+foretold()
+{
+    cp "$tmp/m.gguf" "$tmp/own.gguf" && python3 -B tests/e2e/own_routers.py "$tmp/own.gguf" || return 1
+    "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/p.csv" --window-tokens 0 --samples 0 --out "$tmp/own.h5" 2> "$tmp/log" &&
+        "$BIN/thermo-plan" solve -q "${own[@]}" --memory "$more" --context 512 --cores mid=2,big=0,little=0 --out "$tmp/own.json" &&
+        "$BIN/thermo-plan" check -q "$tmp/own.json" "${own[@]}" &&
+        "$BIN/thermo-pack" pack -q --model "$tmp/own.gguf" "${own[@]:0:2}" --plan "$tmp/own.json" --out "$tmp/own.thermo" || return 1
+    rows 3 | cut -d' ' -f1-70 > "$tmp/text"
+    { echo text; sed 's/.*/"&"/' "$tmp/text"; } > "$tmp/one.csv"
+    "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/one.csv" --window-tokens 0 --samples 0 --act-type f32 --out "$tmp/one.h5" \
+        2> "$tmp/log" && "$BIN/thermo-profile" show "$tmp/one.h5" --json > "$tmp/show" || return 1
+    "$run" generate --model "$tmp/own.thermo" --plan "$tmp/own.json" --prompt "$(cat "$tmp/text")" -n 1 --temp 0 --prefill-chunk 1 --act f32 --kv f32 \
+        --experts-ahead on --json -q > "$tmp/run" && python3 - "$tmp/show" "$tmp/run" <<'P'
+import json, sys
+show, run = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
+widest = [l["foreseen"][-1] for l in show["layers"] if "foreseen" in l]
+assert len(widest) == 3 and show["n_tokens"] == run["tokens"]
+guessed, chosen = sum(w["guessed"] for w in widest), sum(w["chosen"] for w in widest)
+print(f'guessed {run["experts_guessed"]}, of the trace {guessed}; foreseen {run["experts_foreseen"]}, {chosen}; '
+      f'read ahead {run["prefetched"]}, used {run["prefetches_used"]}')
+assert (run["experts_guessed"], run["experts_foreseen"]) == (guessed, chosen) and 0.6 < chosen / guessed < 0.95
+assert 0 < run["prefetches_used"] < run["prefetched"] < 64 * 3
+P
+}
+check "a trace's counts of foreseen experts are the runtime's on the same text" foretold
 
 prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
 {

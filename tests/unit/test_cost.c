@@ -496,8 +496,52 @@ static void test_prompt_heights(void)
     hw_free(&hw), hw_free(&slow), hw_free(&few), hw_free(&work);
 }
 
+/* (M32) at its ends. A layer of one expert that every step misses; a read of it takes read_ns. */
+static struct plan_layer_figures one_expert(int ahead, double foreseen, double wasted, double read_ns, struct cost_terms *t)
+{
+    const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1, .ahead = ahead };
+    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 2, .depth = 8, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
+                            .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000, .n_lengths = 1,
+                            .cold_cpu_ns = 100 };
+    const struct cost_layer l = { .attention_ns = 1000, .compute_ns = 5000, .active = 64, .guess_ns = 30 };
+    struct cost_flow f = { .reads = 1, .lookups = 1, .experts = 1, .at_once = 1, .foresees = 1, .mu = 1 };
+    r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, read_ns }, .each_ns = read_ns };
+    f.early[REPLAY_AHEAD_MISSES] = 1, f.early[REPLAY_AHEAD_FORESEEN] = foreseen, f.early[REPLAY_AHEAD_WASTED] = wasted;
+    f.early[REPLAY_AHEAD_STEPS] = foreseen + wasted > 0;
+    return cost_figures_of(&c, &r, &l, &f, t);
+}
+
+static void test_ahead(void)
+{
+    struct cost_terms t;
+    const struct plan_layer_figures off = one_expert(0, 1, 1, 4000, &t), none = one_expert(1, 0, 0, 4000, &t);
+    CHECK(!memcmp(&off, &none, sizeof off) && t.early == 0 && t.guess == 0); /* nothing is foreseen: as without */
+    CHECK(near(off.io_ns, 4000) && near(off.ffn_compute_ns, 5000 + 50));
+    /* All is foreseen and nothing else: reads are hidden where attention is as long, */
+    struct plan_layer_figures f = one_expert(1, 1, 0, 1000, &t);
+    CHECK(near(f.io_ns, 0) && near(f.total_ns, 1000 + 5000 + 50 + 30) && near(t.early, 1000) && near(t.hidden, 1000) && near(t.guess, 30));
+    /* beside computing where it is not, */
+    f = one_expert(1, 1, 0, 6000, &t);
+    CHECK(near(f.io_ns, 5000) && near(f.total_ns, 1000 + 5000 + 80) && near(off.total_ns, 1000 + 5000 + 50) &&
+          one_expert(0, 1, 0, 6000, &t).total_ns > 1000 + 5999);
+    /* and no further: in the end the layer takes as long as its reads, not as long as reads and attention. */
+    f = one_expert(1, 1, 0, 20000, &t);
+    CHECK(near(f.total_ns, 20000) && near(one_expert(0, 1, 0, 20000, &t).total_ns, 21000) && near(f.read_bytes, 4096));
+    /* Reads in vain take as long as others, and CPU time. */
+    f = one_expert(1, 1, 1, 20000, &t);
+    CHECK(near(f.total_ns, 40000) && near(f.read_bytes, 2 * 4096) && near(f.ffn_compute_ns, 5000 + 30 + 100));
+    f = one_expert(1, 0, 1, 20000, &t);
+    CHECK(near(f.total_ns, 40000) && f.total_ns > one_expert(0, 0, 1, 20000, &t).total_ns);
+    /* Half of the time the storage idles while the layer before computes; none of it where reads take all of the time. */
+    CHECK(near(cost_window_ns(1000, 5000, 2000, 1000), 1000 + 0.5 * 4000) && near(cost_window_ns(1000, 5000, 6000, 0), 1000));
+    CHECK(near(cost_window_ns(1000, 5000, 0, 0), 6000) && near(cost_window_ns(0, 0, 0, 0), 0));
+    CHECK(near(cost_left_ns(900, 1000), 0) && near(cost_left_ns(1500, 1000), 500));
+    CHECK(near(cost_late_reads(4, 3, 0, 100), 1) && near(cost_late_reads(4, 3, 100, 100), 4) && near(cost_late_reads(4, 0, 0, 0), 4));
+}
+
 int main(void)
 {
+    test_ahead();
     test_prompt();
     test_prompt_heights();
     kernels_init(0);

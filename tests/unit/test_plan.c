@@ -367,6 +367,43 @@ static void check_guesses_of(struct plan *p)
     CHECK(plan_revision(p) == 7);
 }
 
+/* Whether experts are read ahead: revision 9, in dense mode with experts alone; unstated where nothing is said. */
+static void check_ahead(void)
+{
+    struct plan sample, *p = &sample, q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    plan_sample(p);
+    for (int i = 0; i < p->n_limits; i++) {
+        p->limits[i].mode = PLAN_DENSE;
+        p->limits[i].ahead = i ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
+        p->limits[i].recall = 0;
+        for (int k = 0; k < p->n_layers; k++)
+            p->limits[i].predictor[k] = -1, p->limits[i].always[k] = 0;
+    }
+    CHECK(plan_revision(p) == 9);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"revision\": 9") && strstr(text, "\"experts_ahead\": true") && strstr(text, "\"experts_ahead\": false"));
+    CHECK(q.revision == 9 && q.limits[0].ahead == PLAN_AHEAD_OFF && q.limits[1].ahead == PLAN_AHEAD_ON);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    CHECK(strstr(said_of(text, "\"revision\": 9", "\"revision\": 8", &e), "unknown key 'experts_ahead'"));
+    CHECK(strstr(said_of(text, "\"experts_ahead\": true", "\"experts_ahead\": 1", &e), "limits[1].io.experts_ahead"));
+    free(text);
+    p->limits[0].mode = PLAN_EXACT;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT);
+    p->limits[0].mode = PLAN_DENSE;
+    p->limits[0].ahead = p->limits[1].ahead = PLAN_AHEAD_UNSTATED;
+    CHECK(plan_revision(p) == 7);
+    CHECK(plan_text(p, &text, &len, &e) == 0 && !strstr(text, "experts_ahead") && plan_parse(text, len, "x", &q, &e) == 0 &&
+          q.limits[1].ahead == PLAN_AHEAD_UNSTATED);
+    plan_done(&q);
+    free(text);
+    plan_done(p);
+}
+
 /* The share of prompts in a plan: revision 8, and its rules. */
 static void check_prompt_engine(struct plan *p)
 {
@@ -406,6 +443,7 @@ int main(void)
 {
     mixed_types();
     tiles();
+    check_ahead();
     struct plan p, q;
     struct err e = { 0 };
     char *text, *again;
@@ -446,9 +484,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 9", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 9"));
-    memcpy(strstr(full, "\"revision\": 9"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":10", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 10"));
+    memcpy(strstr(full, "\"revision\":10"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 

@@ -1,6 +1,7 @@
 /* Replay against caches written naively here, all sizes at once against the cache code size by size, and Belady's
  * bound against brute force. */
 #include "common/kernels/quant.h"
+#include "common/plan/expert_ahead.h"
 #include "planner/replay/replay.h"
 #include "tests/test.h"
 #include "tests/layout_sample.h"
@@ -197,6 +198,93 @@ static void test_together(void)
         }
 }
 
+enum { AHEAD_STEPS = 1600, AHEAD_BLOCKS = 24, AHEAD_USED = 4 };
+
+/* Steps that use 4 of 24 blocks each, now and then others, and guesses of which `right` of 4 come true, likeliest first. */
+static struct inputs_steps make_expected(int n_ff, uint32_t n_units, uint32_t npu, int right)
+{
+    size_t each = AHEAD_USED * n_units;
+    struct inputs_steps s = { .n_steps = AHEAD_STEPS, .start = malloc((AHEAD_STEPS + 1) * sizeof *s.start),
+                              .guess_start = malloc((AHEAD_STEPS + 1) * sizeof *s.guess_start),
+                              .at = malloc(AHEAD_STEPS * each * sizeof *s.at),
+                              .guess = malloc(AHEAD_STEPS * each * sizeof *s.guess), .together = 1 };
+    uint32_t used[AHEAD_BLOCKS];
+    for (uint32_t i = 0; i < AHEAD_BLOCKS; i++)
+        used[i] = i;
+    for (size_t t = 0; t <= AHEAD_STEPS; t++) {
+        s.start[t] = s.guess_start[t] = (uint32_t)(t * each);
+        for (int k = 0; k < AHEAD_USED && t < AHEAD_STEPS; k++) {
+            uint32_t other = rng(3) ? (uint32_t)k : AHEAD_USED + rng(AHEAD_BLOCKS - AHEAD_USED), was = used[k];
+            used[k] = used[other], used[other] = was;
+        }
+        int n = 0;
+        for (uint32_t b = 0; b < AHEAD_BLOCKS && t < AHEAD_STEPS; b++)
+            for (int k = 0; k < AHEAD_USED; k++)
+                for (uint32_t u = 0; used[k] == b && u < n_units; u++)
+                    s.at[t * each + (size_t)n++] = b * (uint32_t)n_ff + u * npu;
+        for (size_t k = 0; k < each && t < AHEAD_STEPS; k++)
+            s.guess[t * each + k] = used[k / n_units + ((int)(k / n_units) < right ? 0 : AHEAD_USED)] * (uint32_t)n_ff +
+                                    (uint32_t)(k % n_units) * npu;
+    }
+    return s;
+}
+
+/* Units that are read ahead: all that is missed where guesses are right and there is room; few in vain where they are wrong, for the
+ * layer rests; the same from a table and at a point. */
+static void test_ahead(void)
+{
+    struct layout_shape shape = make_shape(64, 64, 32);
+    uint32_t n_units = shape.part[1].n_units, npu = shape.part[1].neurons_per_unit, room = 2 * AHEAD_USED * n_units;
+    const struct reads_rule near_only = { .near = 1 };
+    struct err e = { 0 };
+    CHECK(n_units > 1 && n_units * AHEAD_USED <= EXPERT_AHEAD_UNITS);
+    for (int right = 0; right <= AHEAD_USED; right += 2)
+        for (int policy = 0; policy < CACHE_POLICIES; policy++) {
+            struct inputs_steps s = make_expected(64, n_units, npu, right);
+            struct replay_figures f[2];
+            struct replay_table t, fixed;
+            double at[REPLAY_AHEAD];
+            int differ = 0, compared = 0;
+            for (uint32_t i = 0; i < 2; i++)
+                CHECK(replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, 0, room - !i, &near_only, &f[i],
+                                         &e) == 0);
+            CHECK(f[0].foresees && f[0].ahead[REPLAY_AHEAD_FORESEEN] == 0 && f[0].ahead[REPLAY_AHEAD_WASTED] == 0 &&
+                  f[0].ahead[REPLAY_AHEAD_MISSES] == f[0].misses && f[0].misses > 1);
+            const double *a = f[1].ahead;
+            printf("# %d of 4 right, %s: %.3f misses, %.3f; %.3f foreseen, %.3f in vain, steps %.3f\n", right,
+                   cache_policy_name((enum cache_policy)policy), f[1].misses, a[REPLAY_AHEAD_MISSES], a[REPLAY_AHEAD_FORESEEN],
+                   a[REPLAY_AHEAD_WASTED], a[REPLAY_AHEAD_STEPS]);
+            CHECK(a[REPLAY_AHEAD_FORESEEN] <= a[REPLAY_AHEAD_MISSES] && a[REPLAY_AHEAD_MISSES] > 0.8 * f[1].misses);
+            if (right == AHEAD_USED) {
+                CHECK(a[REPLAY_AHEAD_WASTED] == 0 && a[REPLAY_AHEAD_STEPS] > 0.9);
+                /* What is read ahead may drive out others; LFU keeps what it has. */
+                CHECK(a[REPLAY_AHEAD_FORESEEN] > (policy == CACHE_LFU ? 0.1 : 0.9) * a[REPLAY_AHEAD_MISSES]);
+            } else { /* at least 64 tries in 256 steps of rest, and what one step tries beyond */
+                CHECK(a[REPLAY_AHEAD_WASTED] > 0 && a[REPLAY_AHEAD_WASTED] < (64. + room) / 256 && a[REPLAY_AHEAD_STEPS] < 0.25);
+                CHECK(right || a[REPLAY_AHEAD_FORESEEN] == 0);
+            }
+            CHECK(replay_layer(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, &t, NULL, &e) == 0 && t.foresees);
+            for (int h = 0; h < REPLAY_HOTS - 1; h += 2)
+                for (int i = 0; i < REPLAY_SIZES - 1; i++, compared++) {
+                    struct replay_figures g;
+                    differ += replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, t.hot[h], t.slots[h][i],
+                                                 &near_only, &g, &e) < 0 || !replay_ahead_of(&t, t.hot[h], t.slots[h][i], at);
+                    for (int k = 0; k < REPLAY_AHEAD; k++)
+                        differ += fabs(at[k] - g.ahead[k]) > 1e-12;
+                }
+            CHECK_MSG(differ == 0 && compared > 40, "%d of %d", differ, compared);
+            f[1].all_lookups = f[1].lookups;
+            replay_fixed(&shape, 1, AHEAD_BLOCKS, 0, &f[1], &fixed);
+            CHECK(replay_ahead_of(&fixed, 0, room, at) && !memcmp(at, f[1].ahead, sizeof at));
+            /* Steps of more tokens than the runtime foresees, or without guesses: nothing is read ahead. */
+            CHECK(replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 8, (enum cache_policy)policy, 0, room, &near_only, &f[0], &e) == 0 &&
+                  !f[0].foresees);
+            CHECK(replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 2, (enum cache_policy)policy, 0, 2 * room, &near_only, &f[0], &e) == 0 &&
+                  f[0].foresees && (right < AHEAD_USED || f[0].ahead[REPLAY_AHEAD_FORESEEN] > 0));
+            inputs_steps_done(&s);
+        }
+}
+
 /* n tokens whose active neurons persist from one to the next with a random strength, so that caches of all sizes
  * have something to keep; rates fall with the position at a random slope; now and then a token fires nearly all or
  * none. */
@@ -319,6 +407,7 @@ int main(void)
     }
     test_all_sizes();
     test_together();
+    test_ahead();
     test_belady();
     test_belady_long();
     return test_done();

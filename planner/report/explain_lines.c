@@ -325,8 +325,8 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
     terms(put(m, n, "(M7)", "t_io = t_stream + t_early - t_hidden + t_first + t_reads + t_turn - t_last + t_lanes, sum over layers; "
-              "hidden: by attention; first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); "
-              "last: is in t_exposed; lanes: CPU time of reads, beyond that",
+              "hidden: by attention; first: until the neurons to read are known, beyond these, in dense mode while buffers are full, "
+              "(M29); last: is in t_exposed; lanes: CPU time of reads, beyond that",
               s->io, "ns", NULL),
           "t_stream", t->stream, "t_early", t->early, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first",
           t->first, "t_turn", t->turn, "-t_last", -t->last, "t_lanes", t->lane, NULL);

@@ -9,7 +9,7 @@ FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
-TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
+TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(if $(EDGES),address,$(SANITIZE))
 # What takes longest begins first, so that none of it is left alone at the end.
 TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh) tests/e2e/predicted.sh \
                 $(filter %/test_planning %/test_batch %/test_engine,$(TEST_PROGS))
@@ -22,7 +22,9 @@ TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,acc
 # takes a third of the time: left out under sanitizers too. What these scripts compare are results.
 TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/pipeline.sh cli/slurm.sh e2e/bit-identity.sh e2e/memory.sh e2e/mixed.sh e2e/predicted.sh \
                 e2e/readme.sh e2e/reference.sh e2e/types.sh) $(filter %/test_paper_z3 %/test_planning_layouts %/test_configs,$(TEST_PROGS))
-TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE) $(TEST_SAME)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
+# The same by make edges, of what was left then: 13 of 95,002 edges (lines and ways of branches), 19 of 815 CPU-seconds (docs/ci.md).
+TEST_SAME    += $(addprefix tests/,cli/verbose.sh e2e/routes.sh e2e/smallthinker.sh)
+TESTS        ?= $(filter-out $(if $(SANITIZE)$(EDGES),$(TEST_ONCE)) $(if $(SANITIZE),$(TEST_SAME)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
@@ -74,6 +76,20 @@ check-rules: all $(TEST_LIBS)
 check-layers check-headers check-symbols check-lines check-words: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
+# What each test reaches of the programs that no other test reaches, by gcov, and its CPU time (of LOGS, a run of any variant): tests/edges.py.
+# Scripts run as they do under sanitizers.
+EDGES_BUILD  := B=build/edges CFLAGS='-O1 --coverage' LDFLAGS=--coverage EDGES=1
+LOGS         ?= build/edges/tests/log
+.PHONY: edges edges-chain
+edges:
+	$(Q)rm -rf build/edges/counts
+	$(Q)$(MAKE) --no-print-directory $(EDGES_BUILD) edges-chain
+	$(Q)$(MAKE) --no-print-directory $(EDGES_BUILD) TEST_RULES= TEST_RUNNER='tests/edges.py run build/edges/counts' check
+	$(Q)tests/edges.py report build/edges build/edges/counts $(LOGS) $(EDGES_FLAGS)
+# Made once for all tests, whichever comes first: no test's own.
+edges-chain: all
+	$(Q)GCOV_PREFIX=$(CURDIR)/build/edges/counts/chain $(TEST_ENV) sh -c '. tests/chain.sh'
+
 # Every byte of small packs flipped, one at a time, in every layout form and mode; make check tries a sample of them.
 .PHONY: corrupt
 corrupt: $(B)/tests/unit/test_corruption
@@ -115,12 +131,17 @@ properties: all
 FUZZ_SECONDS ?= 60
 FUZZ_CFLAGS  ?= -O1 -gline-tables-only
 FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZZ_CFLAGS)'
-# The parsers are in these; a target that needs more says so when it is linked.
-FUZZ_LIBS    := $(B)/planner.a $(B)/common/offline.a $(B)/common.a
+# The parsers, and what they name, are in these; a target that needs more says so when it is linked.
+FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
+FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
+                $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 
 $(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+$(FUZZ_LIBS): $(FUZZ_OBJS)
+	$(if $(V),,@echo "  AR    $@")
+	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
 $(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) -fsanitize=fuzzer $< $(FUZZ_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)

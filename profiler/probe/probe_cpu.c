@@ -239,8 +239,9 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
     /* Those of plans, for kernels change with the number of tokens: between 8 and MANY no line holds. */
     static const int batches[] = { 1, 2, 4, 8, 16, 32, MANY }, few_batches[] = { 1, 8, 16, 32, MANY }, sums[] = { 1, 8, 32, MANY };
     struct grid full = { quick ? few_lens : lens, quick ? few_batches : batches, quick ? 3 : 6, quick ? 5 : 7 }, some = full, one = full;
-    static const int long_rows[] = { 4096 }, many[] = { 16, 32 }; /* from memory, too, for a kernel of tiles asks for many rows at once */
-    struct grid cached = { full.lens, sums, full.n_lens, 4 }, several = { long_rows, many, 1, 2 };
+    /* From memory, too, for a kernel of tiles asks for many rows at once; short rows are Down's in tiles. */
+    static const int long_rows[] = { 256, 4096 }, many[] = { 16, 32 };
+    struct grid cached = { full.lens, sums, full.n_lens, 4 }, several = { long_rows, many, 2, 2 };
     some.n_batches = quick ? 1 : 2;
     one.n_batches = 1;
     at.type = type;

@@ -34,7 +34,7 @@
 #define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
                                    * looked after between jobs */
 #define JOB_PRESSED   (64u << 10) /* likewise, where reads wait for buffers: what is computed frees them when handed in; but for each */
-#define JOB_PER_TOKEN (4u << 10)  /* token so many: Down of many is computed by fours */
+#define JOB_PER_TOKEN (16u << 10)  /* token so many: Down of many is computed by fours */
 
 /* ---- creation ---- */
 

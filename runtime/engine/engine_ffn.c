@@ -234,6 +234,7 @@ static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn
         return r;
     if ((r = g->dense->backend->route(g->dense, next, &in, logits, e)) < 0)
         return r;
+    g->n_expected = 0;
     for (int t = 0; t < n; t++) {
         nn_route(chosen, part, logits + t * g->h.n_experts, g->weights.layers[next].select_bias, &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)

@@ -134,10 +134,10 @@ foretold()
 {
     cp "$tmp/m.gguf" "$tmp/own.gguf" && python3 -B tests/e2e/own_routers.py "$tmp/own.gguf" || return 1
     "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/p.csv" --window-tokens 0 --samples 0 --out "$tmp/own.h5" 2> "$tmp/log" &&
-        "$BIN/thermo-plan" solve -q "${own[@]}" --memory "$more" --context 512 --cores mid=2,big=0,little=0 --out "$tmp/own.json" &&
-        "$BIN/thermo-plan" check -q "$tmp/own.json" "${own[@]}" &&
+        "$BIN/thermo-plan" solve -q "${own[@]}" --memory "$more" --context 512 --cores mid=2,big=0,little=0 --out "$tmp/own.json" > "$tmp/log" &&
+        "$BIN/thermo-plan" check -q "$tmp/own.json" "${own[@]}" > "$tmp/log" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/own.gguf" "${own[@]:0:2}" --plan "$tmp/own.json" --out "$tmp/own.thermo" || return 1
-    rows 3 | cut -d' ' -f1-70 > "$tmp/text"
+    rows 3 | cut -d' ' -f1-45 > "$tmp/text"
     { echo text; sed 's/.*/"&"/' "$tmp/text"; } > "$tmp/one.csv"
     "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/one.csv" --window-tokens 0 --samples 0 --act-type f32 --out "$tmp/one.h5" \
         2> "$tmp/log" && "$BIN/thermo-profile" show "$tmp/one.h5" --json > "$tmp/show" || return 1
@@ -151,7 +151,7 @@ guessed, chosen = sum(w["guessed"] for w in widest), sum(w["chosen"] for w in wi
 print(f'guessed {run["experts_guessed"]}, of the trace {guessed}; foreseen {run["experts_foreseen"]}, {chosen}; '
       f'read ahead {run["prefetched"]}, used {run["prefetches_used"]}')
 assert (run["experts_guessed"], run["experts_foreseen"]) == (guessed, chosen) and 0.6 < chosen / guessed < 0.95
-assert 0 < run["prefetches_used"] < run["prefetched"] < 64 * 3
+assert 0 < run["prefetches_used"] < run["prefetched"]
 P
 }
 check "a trace's counts of foreseen experts are the runtime's on the same text" foretold

@@ -423,7 +423,7 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
 
 /* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
  *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify + guess,
- *   io_ns = stream + single + early - hidden + first + cold - last + lane,
+ *   io_ns = stream + single + early - hidden + first + cold + turn - last + lane,
  *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns, ffn_engine_ns) + io_ns +
  *   exposed_ns -
  *   overlap, each >= 0. */

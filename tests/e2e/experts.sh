@@ -128,7 +128,7 @@ P
 check "the runtime reads ahead as the plan says, or the command" obeyed "$plan"
 
 # Routers of each layer's own, which are foreseen in part. What a trace says of a text's guesses, the runtime counts on the text (so few
-# tokens that no layer is judged, and rests).
+# tokens, 19 and 4 experts each, that no layer comes to the 64 reads after which it is judged).
 own=(--traces "$tmp/own.h5" --hardware "$hw")
 foretold()
 {
@@ -137,7 +137,7 @@ foretold()
         "$BIN/thermo-plan" solve -q "${own[@]}" --memory "$more" --context 512 --cores mid=2,big=0,little=0 --out "$tmp/own.json" > "$tmp/log" &&
         "$BIN/thermo-plan" check -q "$tmp/own.json" "${own[@]}" > "$tmp/log" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/own.gguf" "${own[@]:0:2}" --plan "$tmp/own.json" --out "$tmp/own.thermo" || return 1
-    rows 3 | cut -d' ' -f1-45 > "$tmp/text"
+    rows 3 | cut -d" " -f1-7 > "$tmp/text"
     { echo text; sed 's/.*/"&"/' "$tmp/text"; } > "$tmp/one.csv"
     "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/one.csv" --window-tokens 0 --samples 0 --act-type f32 --out "$tmp/one.h5" \
         2> "$tmp/log" && "$BIN/thermo-profile" show "$tmp/one.h5" --json > "$tmp/show" || return 1

@@ -74,12 +74,6 @@ static void copy_solution(const struct together *t, struct solution *to, const s
     to->residencies = own;
 }
 
-/* Do they share what batch sizes have to share? */
-static int same_queue(const struct cost_choice *a, const struct cost_choice *b)
-{
-    return a->group == b->group && a->backend == b->backend && a->rule == b->rule && a->ahead == b->ahead;
-}
-
 struct cost_choice planning_largest(const struct cost_choice *c, int n)
 {
     struct cost_choice most = c[0];
@@ -220,7 +214,7 @@ static int change_choice(const struct together *t, struct solution *s, int batch
     for (int i = 0; i < a->n; i++) {
         struct cost_choice was = s->choice[batch];
         int64_t fixed, ticks;
-        if (!same_queue(&a->choice[i], &was) || a->bound[i] >= best)
+        if (!configs_same_queue(&a->choice[i], &was) || a->bound[i] >= best)
             continue;
         s->choice[batch] = a->choice[i];
         int r = fixed_bytes(t, s->choice, &fixed, e);
@@ -305,10 +299,10 @@ static int keep(struct together *t, int batch, const struct solve_result *res, s
 static const struct cost_choice *best_like(const struct alone *a, const struct cost_choice *as)
 {
     int best = -1;
-    if (same_queue(&a->best, as))
+    if (configs_same_queue(&a->best, as))
         return &a->best;
     for (int i = 0; i < a->n; i++)
-        if (same_queue(&a->choice[i], as) && (best < 0 || a->bound[i] < a->bound[best]))
+        if (configs_same_queue(&a->choice[i], as) && (best < 0 || a->bound[i] < a->bound[best]))
             best = i;
     return best < 0 ? NULL : &a->choice[best];
 }

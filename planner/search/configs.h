@@ -41,4 +41,10 @@ int configs_certify(const struct configs *c, const struct space *s, const struct
                     struct err *e);
 void configs_done(struct configs *c); /* accepts a zeroed one */
 
+/* Do two configurations share what all batch sizes of a limit have to share? */
+static inline int configs_same_queue(const struct cost_choice *a, const struct cost_choice *b)
+{
+    return a->group == b->group && a->backend == b->backend && a->rule == b->rule && a->ahead == b->ahead;
+}
+
 #endif

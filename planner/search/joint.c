@@ -427,11 +427,6 @@ static int try_leaf(struct joint *j, const struct joint_node *x, int64_t *object
 
 /* --- the search --- */
 
-static int same_queue(const struct cost_choice *a, const struct cost_choice *b)
-{
-    return a->group == b->group && a->backend == b->backend && a->rule == b->rule && a->ahead == b->ahead;
-}
-
 /* The node of all items with a queue like this one's, slowest first; item NULL: a batch size has none. */
 static int node_of(const struct joint *j, const struct cost_choice *like, struct joint_node *out, struct err *e)
 {
@@ -444,7 +439,7 @@ static int node_of(const struct joint *j, const struct cost_choice *like, struct
         out->from[b] = n;
         for (int i = 0; i < j->n_items; i++) {
             const struct joint_run *run = &j->item[i].run;
-            if (j->item[i].batch != b || j->item[i].whole != i || !same_queue(&run->deepest, like))
+            if (j->item[i].batch != b || j->item[i].whole != i || !configs_same_queue(&run->deepest, like))
                 continue;
             out->flat = run->least_depth < out->flat ? run->least_depth : out->flat;
             out->deep = run->deepest.depth > out->deep ? run->deepest.depth : out->deep;
@@ -579,7 +574,7 @@ int joint_search(struct joint *j, int64_t objective, joint_leaf_fn *leaf, void *
         struct joint_node x;
         int seen = j->item[i].batch != 0;
         for (int k = 0; k < i && !seen; k++)
-            seen = j->item[k].batch == 0 && same_queue(&j->item[k].run.deepest, &like);
+            seen = j->item[k].batch == 0 && configs_same_queue(&j->item[k].run.deepest, &like);
         if (seen || (r = node_of(j, &like, &x, e)) < 0 || !x.item)
             continue;
         if ((r = begin(j, &x, objective, e)) == 0)
@@ -627,7 +622,7 @@ int joint_certify(struct joint *j, struct certificate *out, struct err *e)
         const struct cost_choice *was = i ? &j->item[j->closed[i - 1].item[0]].run.deepest : now;
         if (!name)
             return err_set(e, ERR_NOMEM, "out of memory for a certificate");
-        if (!same_queue(now, was))
+        if (!configs_same_queue(now, was))
             forget_prices(j);
         if ((r = config_of(j, &j->closed[i], &one, e)) == 0)
             r = certificate_config(out, &sp, &one, name, e);

@@ -422,7 +422,7 @@ static int run_engine(struct talk *t, struct err *e)
     int mtp = t->a->guess == GUESS_MTP, r = setup_engine(t->s, &g, e);
     if (r < 0)
         return r;
-    const struct session_config q = { .sampling = t->a->sampling, .watcher = mtp ? mtp_watch : NULL, .watcher_ctx = &t->mtp };
+    const struct session_config q = { .sampling = t->a->sampling, .watcher = mtp ? &mtp_watcher : NULL, .watcher_ctx = &t->mtp };
     catch_interrupt();
     const struct guess_config guesses = { .most = !t->a->guess ? 0 : mtp ? GUESS_USUAL : GUESS_MOST, .mode = SESSION_PREDICTED,
                                           .source = mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,

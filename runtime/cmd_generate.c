@@ -102,7 +102,7 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
     };
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
-    k += generate_guess_options(o + k, a, 1);
+    k += generate_guess_options(o + k, a);
     sampling_options(o + k, &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
@@ -296,7 +296,7 @@ static int run_engine(struct run *r, struct err *e)
         c = mtp_start(&r->mtp, r->s, r->g, e);
     r->report.load_ns = (uint64_t)(progress_now_ns() - start);
     const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling,
-                                      .watcher = r->a->guess == GENERATE_GUESS_MTP ? mtp_watch : NULL, .watcher_ctx = &r->mtp };
+                                      .watcher = r->a->guess == GENERATE_GUESS_MTP ? &mtp_watcher : NULL, .watcher_ctx = &r->mtp };
     if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
         c = run_loaded(r, e);
     session_done(&r->session);

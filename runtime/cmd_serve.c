@@ -71,7 +71,7 @@ static int parse(struct serve *v, int argc, char **argv, struct err *e)
     };
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
-    k += generate_guess_options(o + k, a, 0);
+    k += generate_guess_options(o + k, a);
     sampling_options(o + k, &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)

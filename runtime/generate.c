@@ -11,17 +11,14 @@ struct rule {
     const char *what, *with;
 };
 
-int generate_guess_options(struct opt *o, struct generate_args *a, int mtp)
+int generate_guess_options(struct opt *o, struct generate_args *a)
 {
-    static const char *const names[] = { "none", "lookup", "draft", "mtp", NULL }, *const without[] = { "none", "lookup", "draft", NULL };
+    static const char *const names[] = { "none", "lookup", "draft", "mtp", NULL };
     const struct opt own[] = {
-        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = mtp ? names : without,
-          .help = mtp ? "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before, "
-                        "draft asks a smaller model, mtp the model's own layer for multi-token prediction (not with --best-of and "
-                        "--prompts). The text stays what it is without; guesses are made as long as they make it faster."
-                      : "Guess tokens of each request and have one pass say how many are right: lookup takes what followed the same tokens "
-                        "before, draft asks a smaller model. Texts stay what they are without; guesses are made as long as they make it "
-                        "faster.",
+        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = names,
+          .help = "Guess tokens of each text and have one pass say how many are right: lookup takes what followed the same tokens before, "
+                  "draft asks a smaller model, mtp the model's own layer for multi-token prediction. Texts stay what they are without; "
+                  "guesses are made as long as they make it faster.",
           .def = "none" },
         { .name = "draft", .type = OPT_STRING, .dest = &a->draft, .arg = "FILE", .file = OPT_READ,
           .help = "With --guess draft: a smaller packed model with the same tokens." },
@@ -34,9 +31,8 @@ int generate_guess_options(struct opt *o, struct generate_args *a, int mtp)
         { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
           .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
     };
-    int n = GENERATE_GUESS_OPTIONS + (mtp ? GENERATE_MTP_OPTIONS : 0);
-    memcpy(o, own, (size_t)n * sizeof *own);
-    return n;
+    memcpy(o, own, sizeof own);
+    return GENERATE_GUESS_OPTIONS;
 }
 
 int generate_check_guess(const struct generate_args *a, struct err *e)
@@ -69,8 +65,6 @@ int generate_check(const struct generate_args *a, struct err *e)
         { prompts && a->prompt_file, "--prompt-file", "--prompts" },
         { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
         { prompts && a->no_echo, "--no-echo", "--prompts" },
-        { prompts && a->guess == GENERATE_GUESS_MTP, "--guess mtp", "--prompts" },
-        { best && a->guess == GENERATE_GUESS_MTP, "--guess mtp", "--best-of" },
     };
     int r = generate_check_guess(a, e);
     if (r < 0)
@@ -107,23 +101,42 @@ static int draft_beside(void *ctx, const struct engine_config *model, uint64_t *
     return r;
 }
 
+/* Who guesses, and its memory, which is kept out of the ceiling for the model's own. */
+static int open_guesser(struct generate_set *g, struct generate_args *a, struct err *e)
+{
+    if (a->guess == GENERATE_GUESS_DRAFT) {
+        a->setup.beside_of = draft_beside;
+        a->setup.beside_ctx = g;
+    } else if (a->guess == GENERATE_GUESS_MTP) {
+        a->setup.beside_of = mtp_beside;
+        a->setup.beside_ctx = &g->mtp;
+        return mtp_open(&g->mtp, a->mtp, e);
+    }
+    return 0;
+}
+
+static int check_guesser(const struct generate_set *g, struct err *e)
+{
+    int guess = g->args->guess, r = guess ? setup_can_guess(&g->setup, e) : 0;
+    if (r == 0 && guess == GENERATE_GUESS_DRAFT)
+        r = draft_check(&g->draft, &g->setup, e);
+    if (r == 0 && guess == GENERATE_GUESS_MTP)
+        r = mtp_check(&g->mtp, &g->setup, e);
+    return r;
+}
+
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
 {
     int r;
     *g = (struct generate_set){ .shared = { .s = &g->setup, .system = a->system, .thinking = a->thinking, .n = a->n,
                                             .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops },
                                 .args = a };
-    if (a->guess == GENERATE_GUESS_DRAFT) {
-        a->setup.beside_of = draft_beside;
-        a->setup.beside_ctx = g;
-    }
     a->setup.beside_what = "what is asked for at once";
     a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (a->chat ? CHAT_BYTES : 0);
     a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (a->chat ? CHAT_BYTES_PER_TOKEN : 0);
     a->setup.beside_per_sequence = (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
     a->setup.beside_per_place = (uint64_t)in_flight * REQUEST_PER_TOKEN;
-    if ((r = setup_open(&a->setup, &g->setup, e)) < 0 || (a->guess && (r = setup_can_guess(&g->setup, e)) < 0) ||
-        (a->guess == GENERATE_GUESS_DRAFT && (r = draft_check(&g->draft, &g->setup, e)) < 0))
+    if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
     const struct budget_choice *c = &g->setup.config.choice;
     if (a->chat && (r = chat_new(g->setup.pack->meta, g->setup.tokenizer, a->template, c->context, &g->shared.chat, e)) < 0)
@@ -142,11 +155,13 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e)
 {
     const struct generate_args *a = g->args;
-    int drafts = a->guess == GENERATE_GUESS_DRAFT, r = setup_engine(&g->setup, &g->engine, e);
-    if (r < 0 || (drafts && (r = draft_start(&g->draft, e)) < 0))
+    int drafts = a->guess == GENERATE_GUESS_DRAFT, mtp = a->guess == GENERATE_GUESS_MTP, r = setup_engine(&g->setup, &g->engine, e);
+    if (r < 0 || (drafts && (r = draft_start(&g->draft, e)) < 0) || (mtp && (r = mtp_start(&g->mtp, &g->setup, g->engine, e)) < 0))
         return r;
-    const struct guess_many_config guesses = { .most = a->guess_most ? a->guess_most : GUESS_USUAL, .ctx = &g->draft, .costly = drafts,
-                                               .source = drafts ? draft_guess_many : guess_lookup_many, .batches = g->setup.planned,
+    const struct guess_many_config guesses = { .most = a->guess_most ? a->guess_most : GUESS_USUAL, .costly = drafts || mtp,
+                                               .source = drafts ? draft_guess_many : mtp ? mtp_guess_many : guess_lookup_many,
+                                               .ready = mtp ? mtp_ready_many : NULL, .watcher = mtp ? &mtp_watcher : NULL,
+                                               .ctx = mtp ? (void *)&g->mtp : &g->draft, .batches = g->setup.planned,
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .token = token, .end = end, .ctx = ctx };
@@ -157,6 +172,7 @@ void generate_set_close(struct generate_set *g)
 {
     if (g->engine)
         batch_done(&g->batch);
+    mtp_close(&g->mtp);
     report_accel_lost(g->engine);
     engine_close(g->engine);
     for (int i = 0; g->requests && i < g->n; i++)

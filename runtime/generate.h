@@ -5,6 +5,7 @@
 #include "common/cli/opt.h"
 
 #include "runtime/draft.h"
+#include "runtime/mtp.h"
 #include "runtime/request.h"
 
 enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT, GENERATE_GUESS_MTP };
@@ -24,10 +25,9 @@ struct generate_args {
     struct sample_params sampling;
 };
 
-/* Options of guesses, GENERATE_GUESS_OPTIONS of them; mtp: those of a model's own layer, too, GENERATE_MTP_OPTIONS. */
-#define GENERATE_GUESS_OPTIONS 5
-#define GENERATE_MTP_OPTIONS   1
-int generate_guess_options(struct opt *o, struct generate_args *a, int mtp);
+/* Options of guesses, GENERATE_GUESS_OPTIONS of them. */
+#define GENERATE_GUESS_OPTIONS 6
+int generate_guess_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */
 int generate_check_guess(const struct generate_args *a, struct err *e);
@@ -53,6 +53,7 @@ struct generate_set {
     struct batch batch;
     struct generate_args *args;
     struct draft draft;         /* with --guess draft */
+    struct mtp mtp;             /* with --guess mtp */
 };
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);

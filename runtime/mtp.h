@@ -7,15 +7,32 @@
  *
  *     mtp_open(&m, file, e)                              before the model's setup is opened, with beside_of = mtp_beside, ctx = &m
  *     mtp_check(&m, &setup, e)                           afterwards, and the engine: mtp_start(&m, &setup, engine, e)
- *     session_init(..., { .watcher = mtp_watch, .watcher_ctx = &m })
+ *     session_init(..., { .watcher = &mtp_watcher, .watcher_ctx = &m })
  *     guess_init(..., { .source = mtp_guess, .ready = mtp_ready, .ctx = &m, .costly = 1 })
+ * or, for several texts,
+ *     batch_init(..., { .guesses = { .source = mtp_guess_many, .ready = mtp_ready_many, .watcher = &mtp_watcher, .ctx = &m,
+ *                                    .costly = 1 } })
  *
- * One session. Where its positions are taken back further than to where guesses began, for a later turn of a conversation, the last
- * that stays may have been taken in with another token than follows now, which costs guesses and no more. Hidden states wait in a buffer
- * until the token after them is known, and are taken in together. Memory: all of it is in mtp_beside's account, the engine's and what
- * this module takes. One thread. */
-#include "runtime/session/guess.h"
+ * As many sessions as the model's engine has room for, each with a sequence of the layer's KV cache. A session that begins with tokens
+ * of another (session_fork) has the layer's positions of these, too, in the same memory.
+ *
+ * Hidden states wait in a buffer until the token after them is known, and are taken in together, those of all sessions in one pass.
+ * Where a session's positions are taken back further than to where guesses began, for a later turn of a conversation, or where one begins
+ * with not all of another's, the last that stays may have been taken in with another token than follows now, which costs guesses and no
+ * more. Memory: all of it is in mtp_beside's account, the engine's and what this module takes. One thread. */
+#include "runtime/session/guess_together.h"
 #include "runtime/setup.h"
+
+/* What the layer holds of a session. */
+struct mtp_text {
+    int pos;                /* positions that it has taken in, */
+    int first, n;           /* and whose hidden states wait: first .. first + n - 1; n <= rows. first > pos: some are missing, and
+                             * there are no guesses */
+    int sure;               /* the session's, before its last pass: the tokens after those before them are no guesses */
+    float *waiting;         /* f32[rows][d_model] */
+    int32_t *ids;           /* [context], the engine's: the session's tokens, the last drawn and guesses */
+    struct sampler sampler; /* of the guesses that are being made */
+};
 
 struct mtp {
     const char *path;
@@ -25,14 +42,18 @@ struct mtp {
     uint32_t *hot;          /* [blocks][parts] */
     struct engine_batch *batches;
     struct engine *engine;
-    int seq;
-    const int32_t *never;   /* [n_never]: tokens that it does not guess; the caller's */
+    const int32_t *never;   /* [n_never]: tokens that mtp_guess does not guess; the caller's */
     int n_never;
-    int pos;                /* positions that it has taken in, */
-    int first, n, most;     /* and whose hidden states wait: first .. first + n - 1; n <= most */
-    float *waiting;         /* f32[most][d_model], then [d_model] for what goes in next */
+    int sequences, rows;
+    struct mtp_text *texts; /* [sequences]: of each place of the model's KV cache */
+    float *waiting;         /* f32[sequences][rows][d_model] */
+    /* The next pass. */
+    int most, n;            /* positions of it; n <= most */
     struct engine_token *tokens; /* [most] */
-    int32_t *ids;           /* [context], the engine's: the session's tokens, the last drawn and guesses */
+    float *hidden;          /* f32[most][d_model] */
+    int n_ends;
+    struct guess_ask **asks; /* [sequences]: those that a guess is drawn for, behind position */
+    int *ends;              /* [sequences] of the pass */
 };
 
 /* Opens the file, loads nothing large. ERR_USAGE: a packed model. */
@@ -48,8 +69,12 @@ int mtp_check(const struct mtp *m, const struct setup *model, struct err *e);
 int mtp_start(struct mtp *m, const struct setup *model, const struct engine *trunk, struct err *e);
 void mtp_close(struct mtp *m); /* accepts a zeroed one */
 
-session_watcher mtp_watch;
+extern const struct session_watcher mtp_watcher;
+
+/* As draft_guess and draft_guess_many, they draw with the numbers that the sessions' samplers will draw with. Of several texts each pass of
+ * the layer makes a guess for each. */
 guess_ready mtp_ready;
-guess_source mtp_guess; /* as draft_guess, it draws with the numbers that the session's sampler will draw with */
+guess_source mtp_guess;
+guess_many mtp_ready_many, mtp_guess_many;
 
 #endif

@@ -188,7 +188,7 @@ static int begin_next(struct batch *b, struct err *e)
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && b->texts[i]->n_twins)
             return 0;
-    const struct session_config c = { .sampling = t->sampling };
+    const struct session_config c = { .sampling = t->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
     const struct batch_text *like = same_beginning(b, t, &shared);
     r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
     if (r < 0)
@@ -209,7 +209,7 @@ static void begin_twins(struct batch *b, struct batch_text *t)
     for (int i = 0; i < t->n_twins; i++) {
         struct batch_text *x = &t->twins[i];
         struct err why = { 0 };
-        const struct session_config c = { .sampling = x->sampling };
+        const struct session_config c = { .sampling = x->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
         x->prompt = t->prompt;
         x->n_prompt = x->n_read = x->n_shared = t->n_prompt;
         x->n_twins = x->n_made = x->n_drawn = 0;
@@ -372,15 +372,18 @@ static int add_guesses(struct batch *b, struct batch_text *const *of, int n, str
         return 0;
     if (c->costly)
         share_out(b, of, n, 0);
-    int64_t start = progress_now_ns();
+    int64_t start = progress_now_ns(), asked;
+    if (c->ready && (r = c->ready(c->ctx, b->asks, n, e)) < 0)
+        return r;
+    asked = progress_now_ns();
     if ((r = c->source(c->ctx, b->asks, n, e)) < 0)
         return r;
-    double took = (double)(progress_now_ns() - start);
+    double took = (double)(progress_now_ns() - asked);
     for (int i = 0; i < n; i++)
         made += b->asks[i].n;
     if (made)
         b->each_ns = b->each_ns > 0 ? GUESS_MEMORY * b->each_ns + (1 - GUESS_MEMORY) * took / made : took / made;
-    b->guessed.source_ns += (uint64_t)took;
+    b->guessed.source_ns += (uint64_t)(progress_now_ns() - start);
     if (!c->costly)
         share_out(b, of, n, 1);
     for (int i = 0; i < n; i++) {

@@ -34,7 +34,9 @@ guess_many guess_lookup_many; /* guess_lookup for each; ctx is not used */
 struct guess_many_config {
     int most;                    /* guesses of a text in a pass, 1 to GUESS_MOST */
     guess_many *source;
-    void *ctx;
+    guess_many *ready;           /* or NULL: brings it up to date with what asks' texts have taken in; no part of what a guess takes */
+    const struct session_watcher *watcher; /* of each text's session, or NULL; outlives the guesses */
+    void *ctx;                   /* of all three */
     int costly;                  /* as in guess_config */
     const struct plan_batch *batches; /* [n_batches], of the mode that runs; they outlive the guesses. n_batches 0: not known */
     int n_batches;

@@ -43,11 +43,15 @@ int session_fork(struct session *s, const struct session *from, int n, const str
         s->logits = engine_logits_row(s->engine, s->seq);
         memcpy(s->logits, from->logits, (size_t)n_vocab(s) * sizeof *s->logits);
     }
-    return 0;
+    if (s->watcher && (r = s->watcher->forked(s->watcher_ctx, s, from, e)) < 0)
+        session_done(s);
+    return r;
 }
 
 void session_done(struct session *s)
 {
+    if (s->watcher)
+        s->watcher->ended(s->watcher_ctx, s);
     if (s->engine)
         engine_give_sequence(s->engine, s->seq);
     *s = (struct session){ 0 };
@@ -141,7 +145,9 @@ static int wanted_logits(struct session_part *const *parts, const int *last, int
 static int watched(const struct session_part *p, struct err *e)
 {
     const struct session *s = p->s;
-    return s->watcher ? s->watcher(s->watcher_ctx, s, s->n_pos - p->n, p->n, engine_hidden(s->engine, s->first), e) : 0;
+    if (!s->watcher)
+        return 0;
+    return s->watcher->passed(s->watcher_ctx, s, s->n_pos - p->n, p->n, engine_hidden(s->engine, s->first), e);
 }
 
 /* One pass, of parts that were checked. */

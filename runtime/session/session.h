@@ -30,15 +30,22 @@
 
 struct session;
 
-/* Called after each pass of a session: it holds `first` positions and those n that the pass has added, whose hidden states are
- * f32[n][d_model], until the next pass of the engine. ERR_* ends the session. */
-typedef int session_watcher(void *ctx, const struct session *s, int first, int n, const float *hidden, struct err *e);
+/* Who looks on while sessions take tokens in, as a source of guesses does that goes by hidden states. ERR_* ends the session. */
+struct session_watcher {
+    /* After each pass of it: it holds `first` positions and those n that the pass has added, whose hidden states are f32[n][d_model],
+     * until the next pass of the engine. */
+    int (*passed)(void *ctx, const struct session *s, int first, int n, const float *hidden, struct err *e);
+    /* It has begun with the first tokens of another, all that it holds, by session_fork. */
+    int (*forked)(void *ctx, const struct session *s, const struct session *from, struct err *e);
+    /* Its place is free. */
+    void (*ended)(void *ctx, const struct session *s);
+};
 
 struct session_config {
     const struct cancel *cancel; /* outlives the session; asked: ERR_INTR before the next pass, and IO_HURRY_MS into a wait for
                                   * reads. NULL: it cannot be cancelled */
     struct sample_params sampling;
-    session_watcher *watcher;    /* or NULL; it and ctx outlive the session */
+    const struct session_watcher *watcher; /* or NULL; it and ctx outlive the session */
     void *watcher_ctx;
 };
 
@@ -49,7 +56,7 @@ struct session {                 /* the module's own */
     struct engine *engine;
     const struct cancel *cancel;
     struct sampler sampler;
-    session_watcher *watcher;
+    const struct session_watcher *watcher;
     void *watcher_ctx;
     int seq, n_pos;              /* its place in the KV cache; positions that it holds */
     int32_t *ids;                /* [context]: what was fed */

@@ -98,10 +98,10 @@ assert 'guesses' not in lines('none')[-1] and lines('draft')[-1]['guesses']['acc
 check "serve: the same tokens" serves
 
 # ---- options ----
-check "--guess mtp with --best-of" fails 2 'mtp does not go with' "$run" generate "${files[@]}" --prompt x --best-of 2 --guess mtp --mtp "$tmp/x"
-check "--guess mtp with --prompts" fails 2 'mtp does not go with' "$run" generate "${files[@]}" --prompts x --guess mtp --mtp "$tmp/x"
 check "serve --draft without --guess" fails 2 'belongs to --guess draft' "$run" serve --stdio "${files[@]}" --draft "$tmp/split.thermo"
 check "serve --guess draft without --draft" fails 2 'belongs to --draft' "$run" serve --stdio "${files[@]}" --guess draft
 check "serve --guess-most without --guess" fails 2 'belongs to --guess' "$run" serve --stdio "${files[@]}" --guess-most 3
-check "serve --guess mtp" fails 2 'guess' "$run" serve --stdio "${files[@]}" --guess mtp
+check "serve --guess mtp without --mtp" fails 2 'belongs to --mtp' "$run" serve --stdio "${files[@]}" --guess mtp
+check "--best-of with a model in place of its layer" fails 2 'is a packed model' "$run" generate "${files[@]}" --prompt x --best-of 2 --guess mtp \
+    --mtp "$tmp/split.thermo"
 done_testing

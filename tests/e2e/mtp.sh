@@ -1,7 +1,7 @@
 #!/bin/bash
 # A model's own layer for multi-token prediction (thermo-pack mtp, generate --guess mtp): its logits are those of an independent
-# implementation; a layer made to guess a set share right does; texts are those without it, in every mode and where neurons are read; its
-# memory is a part of the limit; what does not belong together is refused.
+# implementation; a layer made to guess a set share right does; texts are those without it, in every mode and where neurons are read, one
+# alone and several together, whose guesses are those alone; its memory is a part of the limit; what does not belong together is refused.
 . tests/tap.sh
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
@@ -32,6 +32,10 @@ check "glm4moe: logits" logits glm "${glm[@]}" --layers 4 --lead 1 --nextn 1
 check "glm4moe with norms of queries and keys, embeddings and head of its own" logits glm2 "${glm[@]}" --layers 3 --lead 1 --nextn 1 --nextn-own --qk-norms
 check "deepseek2: logits, the first of two layers" logits deep --arch deepseek2 --gating sigmoid --layers 3 --lead 1 --nextn 2 --d-model 64 \
     --heads 4 --head-dim 16 --q-rank 32 --kv-rank 48 --ff 96 --experts 8 --experts-used 3
+together() { "$B/tests/tools/mtp-together" "$tmp/$1.thermo" "$tmp/$1.json" "$tmp/$1-mtp.thermo"; }
+for name in glm deep; do
+    check "$name: guesses for four texts are those for each alone" together $name
+done
 check "a glance at a layer" says 0 'block 4 of its model' "$BIN/thermo-pack" inspect "$tmp/glm-mtp.thermo"
 
 # ---- a set share ----
@@ -86,6 +90,50 @@ check "what is counted, and its memory" counts
 check "no memory for the model: infeasible" says 4 'the layer for multi-token prediction takes' gen all --memory 10MiB --guess mtp \
     --mtp "$tmp/all-mtp.thermo"
 
+# ---- several texts ----
+
+check "a plan for four texts" "$BIN/thermo-plan" solve -q --traces "$tmp/some.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 \
+    --max-batch 4 --out "$tmp/four.json"
+set_of() # COMMAND, OPTION...
+{
+    local command=$1
+    shift
+    "$BIN/thermo-run" "$command" -q --model "$tmp/some.thermo" --plan "$tmp/four.json" --seed 3 "$@" 2> "$tmp/err" || { status=$?; cat "$tmp/err"; return $status; }
+}
+layer=(--guess mtp --mtp "$tmp/some-mtp.thermo")
+python3 - "$tmp/some.csv" > "$tmp/p.jsonl" << 'END'
+import csv, json, sys
+words = next(csv.DictReader(open(sys.argv[1])))["text"].split()
+for i in range(7): # 16 to 62 tokens to make
+    print(json.dumps({"id": i, "prompt": " ".join(words[5 * i:5 * i + 2 + 9 * i % 33]), "n": 16 + 23 * i % 47, "ignore_eos": i % 2 == 0}))
+END
+prompts() { set_of generate --prompts "$tmp/p.jsonl" "$@"; }
+same_prompts() { prompts "$@" > "$tmp/plain" && prompts "$@" "${layer[@]}" "${more[@]}" > "$tmp/guessed" && [ "$(wc -l < "$tmp/plain")" -eq 8 ] && cmp "$tmp/plain" "$tmp/guessed"; }
+check "--prompts: the same texts" same_prompts --temp 0
+more=(--guess-most 15)
+check "--prompts: the same, random draws, three at a time in a small pool, in chunks of 5" same_prompts --temp 0.9 --repeat-penalty 1.2 \
+    --sequences 3 --kv-positions 320 --prefill-chunk 5
+more=()
+best() # of three, which go on from a prompt that is read once, within a limit that makes neurons be read
+{
+    local b=(--best-of 3 --prompt "$(sed -n 's/^cycle,//p' "$tmp/some.csv" | cut -d ' ' -f 1-63)" -n 60 --json --ignore-eos --temp 1 --memory 18MiB)
+    set_of generate "${b[@]}" > "$tmp/plain" && set_of generate "${b[@]}" "${layer[@]}" --kv-positions 256 > "$tmp/guessed" || return 1
+    python3 - "$tmp/plain" "$tmp/guessed" "${SANITIZE:-}" << 'END'
+import json, sys
+plain, guessed = ([json.loads(l) for l in open(f)] for f in sys.argv[1:3])
+assert plain[:3] == guessed[:3] and [c["tokens"] for c in plain[:3]] == [60] * 3, (plain, guessed)
+s, g = guessed[3], guessed[3]["guesses"]
+assert 0 < g["accepted"] <= g["tried"] <= g["guessed"] and 0 < g["passes"] <= g["of"] <= s["passes"] < plain[3]["passes"], s
+assert s["read_bytes"] > 0, s
+assert sys.argv[3] or s["peak_bytes"] <= s["memory_bytes"] == 18 << 20, s
+END
+}
+check "--best-of: the same candidates; what is counted, and its memory" best
+serves() { set_of serve --stdio --temp 0.8 "$@" < "$tmp/p.jsonl" | sed -n '/"type":"\(token\|done\)"/{s/"shared_tokens":[0-9]*//;p}' | sort; }
+same_served() { serves > "$tmp/plain" && serves "${layer[@]}" > "$tmp/guessed" && [ "$(wc -l < "$tmp/plain")" -gt 100 ] && cmp "$tmp/plain" "$tmp/guessed"; }
+check "serve: the same tokens" same_served
+check "serve: the layer of another model" says 5 'is a layer of another model' set_of serve --stdio --guess mtp --mtp "$tmp/glm-mtp.thermo"
+
 # ---- a conversation ----
 
 printf '%s' '{%- for m in messages %}{{ m.content ~ " " }}{% endfor %}' > "$tmp/template"
@@ -110,7 +158,6 @@ check "chat: the layer of another model" says 5 'is a layer of another model' ta
 
 check "--mtp without --guess mtp" says 2 'belongs to --guess mtp' gen all --mtp "$tmp/all-mtp.thermo"
 check "--guess mtp without --mtp" says 2 'belongs to --mtp' gen all --guess mtp
-check "with --best-of" says 2 'does not go with' gen all --guess mtp --mtp "$tmp/all-mtp.thermo" --best-of 2
 check "the layer of another model: mismatch" says 5 "is a layer of another model than '.*all.thermo'" gen all --guess mtp --mtp "$tmp/glm-mtp.thermo"
 check "a model in place of its layer" says 2 "'.*all.thermo' is a packed model" gen all --guess mtp --mtp "$tmp/all.thermo"
 check "a layer in place of its model" says 2 'is a layer for multi-token prediction, not a model' \

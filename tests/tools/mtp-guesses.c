@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     int r = mtp_open(&m, argv[3], &e);
     if (r == 0 && (r = setup_open(&a, &s, &e)) == 0 && (r = mtp_check(&m, &s, &e)) == 0 && (r = setup_engine(&s, &g, &e)) == 0 &&
         (r = mtp_start(&m, &s, g, &e)) == 0 &&
-        (r = session_init(&session, g, &(struct session_config){ .watcher = mtp_watch, .watcher_ctx = &m }, &e)) == 0)
+        (r = session_init(&session, g, &(struct session_config){ .watcher = &mtp_watcher, .watcher_ctx = &m }, &e)) == 0)
         r = (counts ? count : run)(&m, &session, ids, n, most, &e);
     session_done(&session);
     mtp_close(&m);

@@ -153,22 +153,23 @@ static void text_engine(const struct explain *x)
         printf("\nAccelerator %s beside the processor, at the plan's residencies, cores and queue\n", x->engine);
     for (int i = 0; i < x->n_heights; i++) {
         const struct explain_height *h = &x->height[i];
-        if (h->neurons)
-            printf("  batch %d: it computes %u neurons of each FFN that are in memory: %.4g tokens/s; without it %.4g (%+.1f %%)\n",
-                   h->batch, h->neurons, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
+        if (h->neurons || h->work)
+            printf("  batch %d: it computes %u neurons of each FFN that are in memory%s: %.4g tokens/s; without it %.4g (%+.1f %%)\n",
+                   h->batch, h->neurons, explain_work(h->work), h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
         else if (h->best)
-            printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN, is %.4g (%+.1f %%)\n", h->batch,
-                   h->without, h->best, h->at_best, 100 * (h->at_best / h->without - 1));
+            printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN%s, is %.4g (%+.1f %%)\n",
+                   h->batch, h->without, h->best, explain_work(h->best_work), h->at_best, 100 * (h->at_best / h->without - 1));
     }
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
-        if (h->neurons)
-            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory: first token after %.4g ms; without it "
-                   "%.4g (%+.1f %%)\n", h->tokens, h->neurons, h->first_ns / 1e6, h->without_ns / 1e6,
+        if (h->neurons || h->work)
+            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory%s: first token after %.4g ms; without it "
+                   "%.4g (%+.1f %%)\n", h->tokens, h->neurons, explain_work(h->work), h->first_ns / 1e6, h->without_ns / 1e6,
                    100 * (h->first_ns / h->without_ns - 1));
         else if (h->best)
-            printf("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN, is %.4g "
-                   "(%+.1f %%)\n", h->tokens, h->without_ns / 1e6, h->best, h->best_ns / 1e6, 100 * (h->best_ns / h->without_ns - 1));
+            printf("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN%s, is "
+                   "%.4g (%+.1f %%)\n", h->tokens, h->without_ns / 1e6, h->best, explain_work(h->best_work), h->best_ns / 1e6,
+                   100 * (h->best_ns / h->without_ns - 1));
     }
 }
 
@@ -295,9 +296,11 @@ static struct js *json_prompts(const struct explain *x)
         struct js *j = js_object(), *tried = js_array();
         js_set_int(j, "tokens", h->tokens);
         js_set_int(j, "neurons", (int)h->neurons);
+        js_set_str(j, "work", plan_work_name(h->work));
         js_set_num(j, "first_token_ns", h->first_ns);
         js_set_num(j, "without_first_token_ns", h->without_ns);
         js_set_int(j, "best_neurons", (int)h->best);
+        js_set_str(j, "best_work", plan_work_name(h->best_work));
         js_set_num(j, "best_first_token_ns", h->best_ns);
         for (int k = 0; k < h->n_tried; k++) {
             struct js *one = js_object();
@@ -318,9 +321,11 @@ static void json_engine(struct js *to, const struct explain *x)
         struct js *j = js_object();
         js_set_int(j, "batch", x->height[i].batch);
         js_set_int(j, "neurons", (int)x->height[i].neurons);
+        js_set_str(j, "work", plan_work_name(x->height[i].work));
         js_set_num(j, "tokens_per_s", x->height[i].tokens_per_s);
         js_set_num(j, "without_tokens_per_s", x->height[i].without);
         js_set_int(j, "best_neurons", (int)x->height[i].best);
+        js_set_str(j, "best_work", plan_work_name(x->height[i].best_work));
         js_set_num(j, "best_tokens_per_s", x->height[i].at_best);
         struct js *tried = js_array();
         for (int k = 0; k < x->height[i].n_tried; k++) {

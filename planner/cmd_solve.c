@@ -12,6 +12,7 @@
 #include "planner/planning/figures.h"
 #include "planner/planning/planning.h"
 #include "planner/planning/planning_guesses.h"
+#include "planner/report/explain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,16 +65,17 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                size_format((uint64_t)f->read_bytes, a, sizeof a));
         if (l->n_batches > 1)
             printf("; %d thread%s, depth %d", l->batches[i].threads, l->batches[i].threads > 1 ? "s" : "", l->batches[i].queue_depth);
-        if (l->batches[i].engine_neurons)
-            printf("; %u neurons of each FFN on %s", l->batches[i].engine_neurons, p->engine);
+        if (l->batches[i].engine_neurons || l->batches[i].engine_work)
+            printf("; %u neurons of each FFN%s on %s", l->batches[i].engine_neurons, explain_work(l->batches[i].engine_work), p->engine);
         printf("\n");
     }
     int longest = l->prompt.n ? l->prompt.tokens[l->prompt.n - 1] : 0;
     if (longest)
         printf("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s",
                plan_prompt_tokens_per_s(&l->prompt), l->prefill_chunk, longest, plan_prompt_ns(&l->prompt, longest) / 1e9);
-    if (longest && l->prompt.engine_neurons[l->prompt.n - 1])
-        printf("; %u neurons of each FFN on %s", l->prompt.engine_neurons[l->prompt.n - 1], p->engine);
+    int last = l->prompt.n - 1;
+    if (longest && (l->prompt.engine_neurons[last] || l->prompt.engine_work[last]))
+        printf("; %u neurons of each FFN%s on %s", l->prompt.engine_neurons[last], explain_work(l->prompt.engine_work[last]), p->engine);
     if (longest)
         printf("\n");
     print_guesses(&l->guesses);

@@ -122,7 +122,8 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
             fprintf(f, "%d", h->tokens);
         else
             fputs("null", f);
-        fprintf(f, ",\"neurons\":%llu}", (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX));
+        fprintf(f, ",\"neurons\":%llu,\"work\":\"%s\"}", (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX),
+                plan_work_name(h->work));
     }
     fputs("]}", f);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const work_names[] = { "ffn", "head", "all", NULL };
+static const char *const work_names[] = { "plan", "ffn", "head", "attention", "all", NULL };
 static const char *const fail_names[] = { "cpu", "exit", NULL };
 
 int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
@@ -26,8 +26,9 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
                   "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.",
           .def = "the plan's, or 100%" },
         { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,
-          .help = "What else it computes: ffn nothing, head the output head, all also the products of attention, shared experts and layers "
-                  "before the experts'.", .def = "ffn" },
+          .help = "What else it computes: ffn nothing, head the output head, attention the products of attention, shared experts and "
+                  "layers before the experts', all both; plan what the plan says, and nothing without one or with --engine-height.",
+          .def = "plan" },
         { .name = "engine-cache", .type = OPT_STRING, .dest = &a->cache, .arg = "DIR",
           .help = "Folder that keeps the accelerator's programs, which are built otherwise at every start. It holds code: nobody else "
                   "should be able to write there." },
@@ -63,7 +64,7 @@ static int parse_height(const char **at, struct engine_height *out)
     double v;
     if (!parse_number(*at, &end, &v))
         return 0;
-    out->tokens = 0;
+    *out = (struct engine_height){ .tokens = 0 };
     if (*end == ':') {
         if (!(v >= 1 && v <= BUDGET_MAX_CHUNK) || v != (int)v)
             return 0;
@@ -117,13 +118,13 @@ static int add_type(uint32_t type, uint32_t *types, int n)
 static int types_of(const struct setup *s, uint32_t *types)
 {
     const struct layout *l = &s->pack->shapes.l;
-    int n = 0, work = s->args.accel.work;
+    int n = 0, work = (int)s->config.accel.work;
     for (int i = 0; i < l->n_kinds * LAYOUT_ROLES; i++)
         n = add_type(l->type[i / LAYOUT_ROLES][i % LAYOUT_ROLES], types, n);
     for (int i = 0; i < s->pack->n_dense; i++) {
         const struct pack_dense *d = &s->pack->dense[i];
         int head = d->role == MODEL_OUTPUT || d->role == MODEL_TOKEN_EMBD;
-        if (d->dims[1] > 1 && ((work >= ENGINE_WORK_HEAD && head) || (work == ENGINE_WORK_ALL && !head)))
+        if (d->dims[1] > 1 && (work & (head ? PLAN_WORK_HEAD : PLAN_WORK_ATTENTION)))
             n = add_type(d->type, types, n);
     }
     return n;
@@ -137,7 +138,7 @@ static int failed(const struct setup *s, const struct err *why, struct err *e)
     return 0;
 }
 
-/* Heights of the limit's batch sizes and prompts. 1: the plan gives neurons to an accelerator. */
+/* What the limit's batch sizes and prompts give an accelerator. 1: the plan has one. */
 static int planned_heights(struct setup *s, struct engine_accel_config *c)
 {
     struct plan_height heights[ENGINE_MAX_HEIGHTS];
@@ -146,8 +147,9 @@ static int planned_heights(struct setup *s, struct engine_accel_config *c)
     l.n_batches = s->n_planned;
     c->n_heights = plan_heights(&l, heights, ENGINE_MAX_HEIGHTS);
     for (int i = 0; i < c->n_heights; i++)
-        c->heights[i] = (struct engine_height){ .tokens = heights[i].tokens, .neurons = heights[i].neurons };
-    return plan_any_engine(&l) > 0;
+        c->heights[i] = (struct engine_height){ .tokens = heights[i].tokens, .neurons = heights[i].share.neurons,
+                                                .work = heights[i].share.work };
+    return plan_uses_engine(&l);
 }
 
 /* What the plan or --engine names; *b NULL: none. planned: the plan has heights. */
@@ -160,7 +162,7 @@ static int choose_engine(struct setup *s, int planned, const struct accel_backen
     if (engines_find(s->planned_engine, b, device) == 0)
         return 0;
     *b = NULL;
-    err_set(&why, ERR_INPUT, "the plan gives neurons to accelerator '%s', which this program cannot drive", s->planned_engine);
+    err_set(&why, ERR_INPUT, "the plan gives work to accelerator '%s', which this program cannot drive", s->planned_engine);
     return failed(s, &why, e);
 }
 
@@ -170,6 +172,17 @@ static int is_another(const struct setup *s, const struct accel_backend *b, int 
     const struct accel_backend *own;
     int own_device;
     return engines_find(s->planned_engine, &own, &own_device) < 0 || own != b || own_device != device;
+}
+
+/* --engine-work, or what heights have: 0 is the first of its choices. */
+static void add_works(struct engine_accel_config *c, int asked)
+{
+    unsigned all = 0;
+    for (int i = 0; i < c->n_heights; i++) {
+        c->heights[i].work = asked ? (enum plan_work)(asked - 1) : c->heights[i].work;
+        all |= (unsigned)c->heights[i].work;
+    }
+    c->work = (enum plan_work)all;
 }
 
 int setup_accel_open(struct setup *s, struct err *e)
@@ -182,15 +195,15 @@ int setup_accel_open(struct setup *s, struct err *e)
     int planned = planned_heights(s, c), device, r = choose_engine(s, planned, &b, &device, e);
     if (r < 0)
         return r;
-    s->other |= planned != (b != NULL) || (b && (a->height || a->work != ENGINE_WORK_FFN)) || (planned && is_another(s, b, device));
+    s->other |= planned != (b != NULL) || (b && (a->height || a->work)) || (planned && is_another(s, b, device));
     if (!b && (a->height || a->cache))
         return err_set(e, ERR_USAGE, "--engine-height and --engine-cache belong to an accelerator; see --engine");
     if (!b)
         return 0;
-    c->work = (enum engine_work)a->work;
-    c->fail_exit = a->fail;
     if ((a->height || !planned) && (r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
         return r;
+    add_works(c, a->work);
+    c->fail_exit = a->fail;
     const struct accel_config open = { .device = device, .cache = a->cache, .types = types, .n_types = types_of(s, types) };
     uint64_t before = machine_resident_bytes();
     if (b->open(&open, &c->accel, &why) < 0) {

@@ -178,4 +178,17 @@ static inline void sample_accel(struct hw *h, double launch_ns, double few_ns, d
         }
 }
 
+/* Products of F16 by sample_accel's, with up to 128 tokens: a launch, and so many ns for a row, whatever the tokens. */
+static inline void sample_products(struct hw *h, double row_ns)
+{
+    double launch_ns = h->accels[0].launch_ns;
+    h->accel_points = realloc(h->accel_points, ((size_t)h->n_accel_points + 32) * sizeof *h->accel_points);
+    for (int b = 1; b <= 128; b *= 128)
+        for (int n = 64; n <= 4096; n *= 2) {
+            double ns = launch_ns + n * row_ns;
+            h->accel_points[h->n_accel_points++] = (struct hw_accel_point){ .op = "matmul/f16", .rows = n, .cols = 256, .batch = b,
+                                                                           .ns = { ns, ns, ns } };
+        }
+}
+
 #endif

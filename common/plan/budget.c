@@ -416,6 +416,10 @@ static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const 
         add(&all, mul(s, rows, 8 * (uint64_t)m->h.n_ff));
         add(&all, (uint64_t)ACCEL_SLICES * ACCEL_SLICE_TOKENS * 4 * d);
     }
+    uint64_t in, out;
+    budget_engine_products(c->tokens, e->widest, e->rows, e->head, &in, &out); /* count where FFNs' have less */
+    add(&all, e->shares_memory && in > rows * d ? mul(s, 4, in - rows * d) : 0);
+    add(&all, out > rows * d ? mul(s, e->shares_memory ? 8 : 4, out - rows * d) : 0);
     add(&all, mul(s, layers, (uint64_t)model_ffn_blocks(&m->h) * SCHEDULE_ENGINE_FFN + SCHEDULE_ENGINE_LAYER));
     add(&all, SCHEDULE_ENGINE_TABLES);
     s->bad |= all.bad;

@@ -41,6 +41,7 @@ struct budget_engine {
     int on;                     /* 0: there is none, and nothing below counts */
     uint64_t driver_bytes;
     int shares_memory;          /* all of its buffers are in the processor's memory, not those of outputs alone */
+    uint64_t widest, rows, head; /* of products other than FFNs': longest input; rows of a layer's, and of the head, that it makes; or 0 */
 };
 
 /* Choices of the plan (one memory limit) or of the runtime's command line. */
@@ -61,6 +62,15 @@ struct budget_choice {
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
 };
+
+/* Floats of inputs and outputs that products other than FFNs' have at a time, at most, in passes of so many tokens: of a call. */
+static inline void budget_engine_products(int tokens, uint64_t widest, uint64_t rows, uint64_t head, uint64_t *inputs, uint64_t *outputs)
+{
+    uint64_t many = tokens < SCHEDULE_ENGINE_TOKENS ? (uint64_t)tokens : SCHEDULE_ENGINE_TOKENS;
+    uint64_t few = tokens < SCHEDULE_ENGINE_FEW ? (uint64_t)tokens : SCHEDULE_ENGINE_FEW;
+    *inputs = (rows ? many : head ? few : 0) * widest;
+    *outputs = many * rows > few * head ? many * rows : few * head;
+}
 
 /* Every item is a multiple of 64 bytes. HOT and COLD are exact sums of budget_hot_bytes() and budget_slot_bytes(), so
  * the account is linear in them; CHECKS and INDEX are sums over layers too, so the account is additive over layers. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 static const char *const mode_names[PLAN_MODES] = { "exact", "dense", "predicted" };
+static const char *const work_names[PLAN_WORKS] = { "ffn", "head", "attention", "all" };
 static const char *const io_names[PLAN_IOS] = { "auto", "io_uring", "pread" };
 static const char *const cost_names[PLAN_COSTS] = { "measured", "paper" };
 static const char *const stat_names[PLAN_STATS] = { "typical", "sustained" };
@@ -31,6 +32,11 @@ const struct plan_column plan_columns[PLAN_COLUMNS] = {
     { "read_bytes", offsetof(struct plan_layer_figures, read_bytes) },
     { "total_ns", offsetof(struct plan_layer_figures, total_ns) },
 };
+
+const char *plan_work_name(enum plan_work w)
+{
+    return work_names[w];
+}
 
 const char *plan_mode_name(enum plan_mode m)
 {
@@ -176,6 +182,9 @@ static int check_batch(const struct plan *p, const struct layout_shapes *s, cons
                     "has %d and %d", li, bi, b->threads, sum, b->queue_depth, l->threads, l->queue_depth);
     if (b->engine_neurons && !p->engine[0])
         return rule(name, e, "limits[%d].batches[%d].engine_neurons is %u; the plan names no engine", li, bi, b->engine_neurons);
+    if (b->engine_work && !p->engine[0])
+        return rule(name, e, "limits[%d].batches[%d].engine_work is '%s'; the plan names no engine", li, bi,
+                    plan_work_name(b->engine_work));
     if (b->engine_neurons > (uint32_t)p->n_ff || (b->engine_neurons % cluster && b->engine_neurons != (uint32_t)p->n_ff))
         return rule(name, e, "limits[%d].batches[%d].engine_neurons is %u; whole clusters of %u, or all %d neurons, are needed", li, bi,
                     b->engine_neurons, cluster, p->n_ff);
@@ -235,9 +244,13 @@ static int check_heights(const struct plan *p, int li, const char *name, struct 
         if (h > (uint32_t)p->n_ff || (h % cluster && h != (uint32_t)p->n_ff))
             return rule(name, e, "limits[%d].prompt.engine_neurons[%d] is %u; whole clusters of %u, or all %d neurons, are needed", li, i,
                         h, cluster, p->n_ff);
-        if (h != plan_pass_height(l, pass))
+        struct plan_share share = plan_pass_share(l, pass);
+        if (h != share.neurons)
             return rule(name, e, "limits[%d].prompt.engine_neurons[%d] is %u; passes of %d tokens have %u, by batches, prompt.tokens and "
-                        "prefill_chunk", li, i, h, pass, plan_pass_height(l, pass));
+                        "prefill_chunk", li, i, h, pass, share.neurons);
+        if (q->engine_work[i] != share.work)
+            return rule(name, e, "limits[%d].prompt.engine_work[%d] is '%s'; passes of %d tokens have '%s', by batches, prompt.tokens and "
+                        "prefill_chunk", li, i, plan_work_name(q->engine_work[i]), pass, plan_work_name(share.work));
     }
     return 0;
 }
@@ -411,9 +424,9 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
                         plan_mode_name(p->limits[i].mode));
     int used = 0;
     for (int i = 0; i < p->n_limits; i++)
-        used |= plan_any_engine(&p->limits[i]) > 0;
+        used |= plan_uses_engine(&p->limits[i]);
     if (p->engine[0] && !used)
-        return rule(name, e, "engine is '%s', and no batch size gives neurons to it, nor a prompt", p->engine);
+        return rule(name, e, "engine is '%s', and no batch size gives work to it, nor a prompt", p->engine);
     for (int i = 0; i < p->n_limits; i++)
         if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;
@@ -423,32 +436,33 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
     return 0;
 }
 
-uint32_t plan_pass_height(const struct plan_limit *l, int tokens)
+struct plan_share plan_pass_share(const struct plan_limit *l, int tokens)
 {
     const struct plan_prompt *q = &l->prompt;
-    uint32_t height = 0;
+    struct plan_share share = { 0 };
     for (int i = 0; i < l->n_batches; i++) {
-        height = l->batches[i].engine_neurons;
+        share = (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work };
         if (l->batches[i].batch >= tokens)
-            return height;
+            return share;
     }
     if (!q->with_engine)
-        return height;
-    height = 0;
+        return share;
+    share = (struct plan_share){ 0 };
     for (int i = 0; i < q->n && q->tokens[i] <= tokens; i++)
-        height = q->engine_neurons[i];
-    return height;
+        share = (struct plan_share){ q->engine_neurons[i], q->engine_work[i] };
+    return share;
 }
 
-static int add_height(struct plan_height *out, int n, int most, int tokens, uint32_t neurons)
+static int add_height(struct plan_height *out, int n, int most, int tokens, struct plan_share share)
 {
     struct plan_height *last = n ? &out[n - 1] : NULL;
-    if (last && (n == most || last->neurons == neurons)) {
+    if (last && (n == most || (last->share.neurons == share.neurons && last->share.work == share.work))) {
         last->tokens = tokens;
-        last->neurons = neurons < last->neurons ? neurons : last->neurons;
+        last->share.neurons = share.neurons < last->share.neurons ? share.neurons : last->share.neurons;
+        last->share.work = (enum plan_work)((unsigned)last->share.work & (unsigned)share.work);
         return n;
     }
-    out[n] = (struct plan_height){ tokens, neurons };
+    out[n] = (struct plan_height){ tokens, share };
     return n + 1;
 }
 
@@ -457,24 +471,26 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
     const struct plan_prompt *q = &l->prompt;
     int n = 0, from = l->n_batches ? l->batches[l->n_batches - 1].batch + 1 : 1;
     for (int i = 0; i < l->n_batches; i++)
-        n = add_height(out, n, most, l->batches[i].batch, l->batches[i].engine_neurons);
+        n = add_height(out, n, most, l->batches[i].batch,
+                       (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work });
     for (int i = 0; i < q->n && q->with_engine; i++)
         if (q->tokens[i] > from) {
-            n = add_height(out, n, most, q->tokens[i] - 1, plan_pass_height(l, from));
+            n = add_height(out, n, most, q->tokens[i] - 1, plan_pass_share(l, from));
             from = q->tokens[i];
         }
-    n = add_height(out, n, most, 0, plan_pass_height(l, from));
+    n = add_height(out, n, most, 0, plan_pass_share(l, from));
     return n;
 }
 
 int plan_revision(const struct plan *p)
 {
-    int with = 0, ahead = 0;
+    int with = 0, ahead = 0, work = 0;
     for (int i = 0; i < p->n_limits; i++) {
         with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
         ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
+        work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
     }
-    return ahead ? 9 : with ? 8 : 7;
+    return work ? 10 : ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

@@ -29,6 +29,11 @@ enum plan_cost { PLAN_COST_MEASURED, PLAN_COST_PAPER, PLAN_COSTS };
 enum plan_ahead { PLAN_AHEAD_UNSTATED, PLAN_AHEAD_OFF, PLAN_AHEAD_ON }; /* experts that are read before their router has chosen */
 enum plan_stat { PLAN_TYPICAL, PLAN_SUSTAINED, PLAN_STATS }; /* of measured samples: median, or the slow tenth */
 
+/* What an accelerator computes in a pass beside hot neurons: flags. The head; the products of attention, of shared experts and of layers
+ * before the experts', but for routers, which stay with the processor. */
+enum plan_work { PLAN_WORK_FFN, PLAN_WORK_HEAD, PLAN_WORK_ATTENTION, PLAN_WORK_ALL, PLAN_WORKS };
+
+const char *plan_work_name(enum plan_work w); /* "ffn" "head" "attention" "all" */
 const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
 const char *plan_io_name(enum plan_io b);     /* "auto" "io_uring" "pread" */
 const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
@@ -77,6 +82,7 @@ struct plan_batch {
     struct plan_class classes[PLAN_MAX_CLASSES];
     int queue_depth;            /* likewise */
     uint32_t engine_neurons;    /* of each FFN, the hottest of those in memory that the plan's engine computes; 0: none */
+    enum plan_work engine_work; /* what else it computes */
     uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
     uint32_t *cold;             /* [layer][part]: slots of one unit */
     unsigned char *streamed;    /* [layer] predicted mode, 1: the layer's predictors do not stay in memory but are read
@@ -97,6 +103,7 @@ struct plan_prompt {
     int with_engine;            /* 1: engine_neurons are stated; 0: they are 0, and plan_pass_height says what passes have */
     uint32_t engine_neurons[PLAN_PROMPT_POINTS]; /* of each FFN, the hottest of those in memory that the plan's engine computes in a pass of
                                  * so many tokens, or, of longer prompts, of the limit's chunk; 0: none */
+    enum plan_work engine_work[PLAN_PROMPT_POINTS]; /* and what else; FFN where engine_neurons are not stated */
 };
 
 /* Time to the first token of a prompt of so many tokens, ns: linear between the points, beyond the last in proportion; 0 where
@@ -239,6 +246,7 @@ static inline void plan_batch_choice(struct plan_batch *to, const struct plan_ba
     to->n_classes = from->n_classes;
     to->queue_depth = from->queue_depth;
     to->engine_neurons = from->engine_neurons;
+    to->engine_work = from->engine_work;
     for (int i = 0; i < from->n_classes; i++)
         to->classes[i] = from->classes[i];
 }
@@ -254,22 +262,42 @@ static inline uint32_t plan_any_engine(const struct plan_limit *l)
     return most;
 }
 
-/* Neurons of each FFN that the plan's engine computes in a pass of so many tokens: those of the first batch size that holds it; of
- * larger passes those of the largest length of prompts that is not above it, or, where prompts have no heights, of the largest batch
- * size. */
-uint32_t plan_pass_height(const struct plan_limit *l, int tokens);
+/* What else it computes at any of these, all of it. */
+static inline enum plan_work plan_any_work(const struct plan_limit *l)
+{
+    unsigned all = 0;
+    for (int i = 0; i < l->n_batches; i++)
+        all |= (unsigned)l->batches[i].engine_work;
+    for (int i = 0; i < l->prompt.n && l->prompt.with_engine; i++)
+        all |= (unsigned)l->prompt.engine_work[i];
+    return (enum plan_work)all;
+}
+
+static inline int plan_uses_engine(const struct plan_limit *l)
+{
+    return plan_any_engine(l) || plan_any_work(l);
+}
+
+/* What the plan's engine computes in a pass of so many tokens: neurons of each FFN, and what else. Those of the first batch size that holds
+ * it; of larger passes those of the largest length of prompts that is not above it, or, where prompts have no heights, of the largest
+ * batch size. */
+struct plan_share {
+    uint32_t neurons;
+    enum plan_work work;
+};
+struct plan_share plan_pass_share(const struct plan_limit *l, int tokens);
 
 /* The same as a table: passes of up to so many tokens, ascending; the last one's 0 stands for all larger ones. Neighbours that are
- * equal are one. Where there are more than `most` (> 0), those beyond are one with the last of them, with the least of their heights.
+ * equal are one. Where there are more than `most` (> 0), those beyond are one with the last of them, with what all of them have.
  * Returns how many. */
 struct plan_height {
     int tokens;
-    uint32_t neurons;
+    struct plan_share share;
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 9 where a limit says whether experts are read ahead, 8 with heights of prompts or times
- * of guesses, else 7. */
+/* The least revision that has all that a plan says: 10 where an engine computes more than neurons, 9 where a limit says whether experts are
+ * read ahead, 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */

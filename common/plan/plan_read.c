@@ -29,6 +29,16 @@ static const char *mode_name(int v)
     return plan_mode_name((enum plan_mode)v);
 }
 
+static const char *work_name(int v)
+{
+    return plan_work_name((enum plan_work)v);
+}
+
+static const char *work_name_beyond(int v)
+{
+    return work_name(v + 1);
+}
+
 static const char *io_name(int v)
 {
     return plan_io_name((enum plan_io)v);
@@ -451,18 +461,21 @@ static void read_configuration(struct rd *r, json_t *j, const struct plan_limit 
 
 static void read_batch(struct rd *r, json_t *j, const struct plan *p, const struct plan_limit *l, struct plan_batch *b)
 {
-    static const char *const keys[] = { "streamed", "configuration", "engine_neurons", "batch", "cold", "hot", "predicted", NULL };
-    static const int since[] = { 1, 4, 6 }; /* revisions of the first three, which are optional */
+    static const char *const keys[] = { "streamed", "configuration", "engine_neurons", "engine_work", "batch", "cold", "hot", "predicted",
+                                        NULL };
+    static const int since[] = { 1, 4, 6, 10 }; /* revisions of the first four, which are optional */
     const char *present[sizeof keys / sizeof *keys];
     int n = 0, with_engine = p->revision >= since[2] && json_object_get(j, keys[2]) != NULL;
     for (int i = 0; keys[i]; i++)
-        if (i > 2 || (json_object_get(j, keys[i]) && p->revision >= since[i]))
+        if (i > 3 || (json_object_get(j, keys[i]) && p->revision >= since[i]))
             present[n++] = keys[i];
     present[n] = NULL;
     expect(r, j, present);
     read_configuration(r, p->revision > 3 ? json_object_get(j, "configuration") : NULL, l, b);
     b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
     b->engine_neurons = with_engine ? (uint32_t)get_u64(r, j, "engine_neurons", 1, MODEL_MAX_DIM) : 0;
+    if (p->revision >= since[3] && json_object_get(j, keys[3]))
+        b->engine_work = (enum plan_work)(get_choice(r, j, "engine_work", work_name_beyond, PLAN_WORKS - 1) + 1);
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
     size_t at = enter(r, "hot");
@@ -603,15 +616,38 @@ static void read_heights(struct rd *r, json_t *heights, struct plan_prompt *q)
     leave(r, at);
 }
 
+static void read_works(struct rd *r, json_t *works, struct plan_prompt *q)
+{
+    size_t at = enter(r, "engine_work");
+    works = as_array(r, works, (size_t)q->n);
+    for (int i = 0; works && i < q->n; i++) {
+        const char *s = json_string_value(json_array_get(works, (size_t)i));
+        int w = 0;
+        while (s && w < PLAN_WORKS && strcmp(s, work_name(w)) != 0)
+            w++;
+        size_t at_i = enter_at(r, (size_t)i);
+        if (!s || w == PLAN_WORKS)
+            fail(r, "is none of ffn, head, attention and all");
+        else
+            q->engine_work[i] = (enum plan_work)w;
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
 static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_prompt *q)
 {
-    static const char *const keys[] = { "engine_neurons", "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens", "wait_ns", NULL };
+    static const char *const keys[] = { "engine_work", "engine_neurons", "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens",
+                                        "wait_ns", NULL };
     size_t at = enter(r, "prompt");
-    json_t *heights = revision > 7 ? json_object_get(j, keys[0]) : NULL;
-    expect(r, j, keys + !heights); /* optional */
+    json_t *heights = revision > 7 ? json_object_get(j, keys[1]) : NULL;
+    json_t *works = revision > 9 && heights ? json_object_get(j, keys[0]) : NULL;
+    expect(r, j, keys + (works ? 0 : heights ? 1 : 2)); /* optional, the second without the first */
     q->n = read_lengths(r, j, 1, PLAN_PROMPT_POINTS, MODEL_MAX_CONTEXT, q->tokens);
     q->with_engine = heights != NULL;
     read_heights(r, heights, q);
+    if (works)
+        read_works(r, works, q);
     read_reals(r, j, "attention_ns", q->n, q->attention_ns);
     read_reals(r, j, "ffn_ns", q->n, q->ffn_ns);
     read_reals(r, j, "wait_ns", q->n, q->wait_ns);

@@ -229,6 +229,8 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_li
     put_configuration(t, l, b);
     if (b->engine_neurons)
         put_u64(t, "engine_neurons", b->engine_neurons);
+    if (b->engine_work)
+        put_str(t, "engine_work", plan_work_name(b->engine_work));
     key(t, "hot");
     begin(t, '[');
     const uint32_t *hot = b->hot;
@@ -281,6 +283,21 @@ static void put_ints(struct text *t, const char *name, const int *v, int n)
     put(t, "]", 1);
 }
 
+static void put_works(struct text *t, const struct plan_prompt *q)
+{
+    unsigned any = 0;
+    for (int i = 0; i < q->n; i++)
+        any |= (unsigned)q->engine_work[i];
+    if (!any)
+        return;
+    key(t, "engine_work");
+    for (int i = 0; i < q->n; i++) {
+        put(t, i ? ", " : "[", i ? 2 : 1);
+        str(t, plan_work_name(q->engine_work[i]));
+    }
+    put(t, "]", 1);
+}
+
 static void put_prompt(struct text *t, const struct plan_prompt *q)
 {
     key(t, "prompt");
@@ -289,6 +306,7 @@ static void put_prompt(struct text *t, const struct plan_prompt *q)
     if (q->with_engine) {
         key(t, "engine_neurons");
         put_numbers(t, q->engine_neurons, q->n);
+        put_works(t, q);
     }
     put_reals(t, "ffn_ns", q->ffn_ns, q->n);
     put_real(t, "head_ns", q->head_ns);

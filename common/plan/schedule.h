@@ -33,6 +33,8 @@ static inline int schedule_row_parts(int threads)
 #define SCHEDULE_READ_BYTES  256           /* of state, for each read in flight and each buffer of streamed predictors */
 
 /* Tables beside an accelerator: whole; of an FFN, heights included; of a layer's other matrices. */
+#define SCHEDULE_ENGINE_TOKENS 128 /* of its products other than FFNs', at a time: a call; */
+#define SCHEDULE_ENGINE_FEW    32  /* of the head's, whose outputs are many */
 #define SCHEDULE_ENGINE_TABLES 65536
 #define SCHEDULE_ENGINE_FFN    192
 #define SCHEDULE_ENGINE_LAYER  512

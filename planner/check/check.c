@@ -449,6 +449,20 @@ static void tell(struct teller *t, int worse, const char *fmt, ...)
         t->line(t->ctx, worse, text);
 }
 
+/* What passes of prompts give the accelerator. */
+static void tell_prompts(const struct plan_limit *a, const struct plan_limit *b, unsigned long long m, struct teller *t)
+{
+    const struct plan_prompt *x = &a->prompt, *y = &b->prompt;
+    for (int i = 0; i < x->n && i < y->n && a->prefill_chunk == b->prefill_chunk; i++) {
+        if (x->tokens[i] == y->tokens[i] && x->engine_neurons[i] != y->engine_neurons[i])
+            tell(t, 0, "memory %llu, prompts of %d tokens: %u neurons of each FFN for the accelerator; were %u", m, x->tokens[i],
+                 y->engine_neurons[i], x->engine_neurons[i]);
+        if (x->tokens[i] == y->tokens[i] && x->engine_work[i] != y->engine_work[i])
+            tell(t, 0, "memory %llu, prompts of %d tokens: work '%s' for the accelerator; was '%s'", m, x->tokens[i],
+                 plan_work_name(y->engine_work[i]), plan_work_name(x->engine_work[i]));
+    }
+}
+
 static void compare_limit(struct teller *t, const struct plan *old, const struct plan_limit *a, const struct plan *now,
                           const struct plan_limit *b)
 {
@@ -484,11 +498,11 @@ static void compare_limit(struct teller *t, const struct plan *old, const struct
         if (x->batch == y->batch && x->engine_neurons != y->engine_neurons)
             tell(t, 0, "memory %llu, batch %d: %u neurons of each FFN for the accelerator; were %u", m, x->batch, y->engine_neurons,
                  x->engine_neurons);
+        if (x->batch == y->batch && x->engine_work != y->engine_work)
+            tell(t, 0, "memory %llu, batch %d: work '%s' for the accelerator; was '%s'", m, x->batch, plan_work_name(y->engine_work),
+                 plan_work_name(x->engine_work));
     }
-    for (int i = 0; i < a->prompt.n && i < b->prompt.n && a->prefill_chunk == b->prefill_chunk; i++)
-        if (a->prompt.tokens[i] == b->prompt.tokens[i] && a->prompt.engine_neurons[i] != b->prompt.engine_neurons[i])
-            tell(t, 0, "memory %llu, prompts of %d tokens: %u neurons of each FFN for the accelerator; were %u", m, a->prompt.tokens[i],
-                 b->prompt.engine_neurons[i], a->prompt.engine_neurons[i]);
+    tell_prompts(a, b, m, t);
     if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
         tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
              plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),

@@ -269,10 +269,17 @@ struct cost_choice {
     int consecutive;                /* 1: a step's tokens are one sequence's, one after the other, (M30) */
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
     uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
+    enum plan_work work;            /* what else it computes; nothing without it */
     int ahead;                      /* 1: experts are read before their router has chosen, (M32) */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
+
+/* Does the choice's accelerator do anything? */
+static inline int cost_has_engine(const struct cost_choice *c)
+{
+    return c->engine && (c->height || c->work);
+}
 
 /* Figures of a device that a plan goes by. */
 static inline enum hw_stat cost_stat(enum plan_stat s)
@@ -385,6 +392,22 @@ int cost_engine_known(const struct hw *hw, const char *engine, const struct layo
 
 /* Was that measured with so many tokens, or more? */
 int cost_engine_measured(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model, int tokens);
+
+/* (M34) t_products = sum over calls of t_launch + sum of max(0, t_matmul(rows, cols, n) - t_launch): products of matrices with the same
+ *       input are one call, of at most SCHEDULE_ENGINE_TOKENS tokens: more make several. Attention's are Q, K and V (latent attention: what
+ *       makes low-rank queries and the cache's rows; then queries), and output; gate and up of a shared expert or a layer before the
+ *       experts', and its down; the head is one. They take the place of their rows in (M9), and of as many jobs (M15); the processor
+ *       waits, but for reads, and adds nothing. n products with `tokens` tokens: */
+double cost_engine_products_ns(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int tokens);
+#define COST_LATENT_PRODUCTS 3 /* of inputs_layer.latent: those before k_b and v_b, which are the processor's */
+
+/* Of which of these the device's figures tell the time, of so many tokens or more; of recurrent layers' none do. */
+enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, const char *engine, int tokens);
+
+/* What of that the accelerator does faster than the choice's processors in a step of `batch` tokens; the choice's own height and work do
+ * not count. ERR_NOMEM, or an error of cost_rates_of. */
+int cost_best_work(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
+                   const char *engine, int batch, enum plan_work *out, struct err *e);
 
 /* An FFN of so many neurons on the accelerator, linear between the sixteenths of r->engine_ns. */
 double cost_engine_ffn_ns(const struct cost_rates *r, int n_ff, uint32_t height);

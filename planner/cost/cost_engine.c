@@ -40,6 +40,17 @@ static double op_ns(const struct hw *hw, int accel, const char *op, uint32_t typ
     return hw_accel_ns(hw, accel, name, rows, cols, tokens, stat);
 }
 
+/* A product by itself; of a type that was not measured by that of four bits, as published, others by their bytes. 0: not known. */
+static double product_ns(const struct hw *hw, int accel, uint32_t type, int rows, int cols, int tokens, enum hw_stat stat)
+{
+    double ns = op_ns(hw, accel, "matmul", type, rows, cols, tokens, stat);
+    if (ns > 0)
+        return ns;
+    ns = hw_accel_ns(hw, accel, "matmul/q4", rows, cols, tokens, stat);
+    double size = larger(1, (double)quant_row_bytes(type, 256) / (double)quant_row_bytes(QUANT_Q4_0, 256));
+    return ns > 0 ? cost_engine_ns(hw->accels[accel].launch_ns, size, ns) : 0;
+}
+
 /* (M25): an FFN of so many neurons; roles whose type was not measured as that of an FFN count by products. 0: not known. */
 static double ffn_ns(const struct hw *hw, const struct cost_choice *c, int accel, const uint32_t *type, int neurons, int d, int tokens)
 {
@@ -48,13 +59,8 @@ static double ffn_ns(const struct hw *hw, const struct cost_choice *c, int accel
     for (int role = 0; role < LAYOUT_ROLES; role++) {
         double ns = op_ns(hw, accel, "ffn", type[role], neurons, d, tokens, stat);
         if (ns <= 0) {
-            ns = op_ns(hw, accel, "matmul", type[role], neurons, d, tokens, stat);
-            double size = 3;
-            if (ns <= 0) { /* of four bits, as published; others by their bytes */
-                ns = hw_accel_ns(hw, accel, "matmul/q4", neurons, d, tokens, stat);
-                size *= larger(1, (double)quant_row_bytes(type[role], 256) / (double)quant_row_bytes(QUANT_Q4_0, 256));
-            }
-            ns = ns > 0 ? cost_engine_ns(launch, size, ns) : 0;
+            ns = product_ns(hw, accel, type[role], neurons, d, tokens, stat);
+            ns = ns > 0 ? cost_engine_ns(launch, 3, ns) : 0;
         }
         if (ns <= 0)
             return 0;
@@ -92,6 +98,54 @@ int cost_engine_measured(const struct hw *hw, const char *engine, const struct l
         all = has_tokens(hw, accel, name, tokens);
     }
     return all;
+}
+
+/* --- other products, (M34) --- */
+
+static double products_ns(const struct hw *hw, int accel, const struct inputs_matrix *const m[], int n, int tokens, enum hw_stat stat)
+{
+    double launch = hw->accels[accel].launch_ns, sum = 0;
+    for (int i = 0; i < n; i++)
+        if (m[i]->rows)
+            sum += larger(0, product_ns(hw, accel, m[i]->type, m[i]->rows, m[i]->cols, tokens, stat) - launch);
+    return launch + sum;
+}
+
+double cost_engine_products_ns(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int tokens)
+{
+    int accel = accel_of(hw, c->engine), whole = tokens / SCHEDULE_ENGINE_TOKENS, rest = tokens % SCHEDULE_ENGINE_TOKENS;
+    double ns = 0;
+    if (whole)
+        ns += whole * products_ns(hw, accel, m, n, SCHEDULE_ENGINE_TOKENS, cost_stat(c->stat));
+    if (rest)
+        ns += products_ns(hw, accel, m, n, rest, cost_stat(c->stat));
+    return ns;
+}
+
+/* Was a product of such a matrix measured, with so many tokens or more? */
+static int knows_product(const struct hw *hw, int accel, const struct inputs_matrix *m, int tokens)
+{
+    char name[HW_NAME];
+    hw_op_name("matmul", m->type, NULL, name, sizeof name);
+    return m->rows == 0 || has_tokens(hw, accel, name, tokens) || has_tokens(hw, accel, "matmul/q4", tokens);
+}
+
+enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, const char *engine, int tokens)
+{
+    int accel = accel_of(hw, engine);
+    if (accel < 0)
+        return PLAN_WORK_FFN;
+    int all = !model_has_states(&in->h), head = knows_product(hw, accel, &in->head, tokens);
+    for (int l = 0; l < model_depth(&in->h) && all; l++) {
+        const struct inputs_layer *il = &in->layers[l];
+        for (int i = 0; i < INPUTS_ATTN && all; i++)
+            all = knows_product(hw, accel, &il->attn[i], tokens);
+        for (int i = 0; i < COST_LATENT_PRODUCTS && all; i++)
+            all = knows_product(hw, accel, &il->latent[i], tokens);
+        for (int i = 0; i < INPUTS_SHARED && all; i++)
+            all = knows_product(hw, accel, &il->shared[i], tokens);
+    }
+    return (enum plan_work)((all ? PLAN_WORK_ATTENTION : 0) | (head ? PLAN_WORK_HEAD : 0));
 }
 
 int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model)

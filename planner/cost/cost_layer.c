@@ -3,6 +3,7 @@
 #include "planner/cost/cost_impl.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static double matrix_flops(const struct inputs_matrix *m, int batch)
@@ -144,6 +145,36 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
         l->memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
 }
 
+/* Calls of the accelerator for what a layer keeps in memory, (M34). */
+struct calls {
+    int n;
+    double ns;
+};
+
+static void add_call(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int batch,
+                     struct calls *k)
+{
+    int any = 0;
+    for (int i = 0; i < n; i++)
+        any |= m[i]->rows > 0;
+    if (!any)
+        return;
+    k->n++;
+    k->ns += cost_engine_products_ns(hw, c, m, n, batch);
+}
+
+static struct calls calls_of(const struct hw *hw, const struct cost_choice *c, const struct inputs_layer *il, int batch)
+{
+    const struct inputs_matrix *a = il->attn, *l = il->latent, *s = il->shared;
+    struct calls k = { 0 };
+    add_call(hw, c, (const struct inputs_matrix *const[]){ &a[0], &a[1], &a[2], &l[0], &l[2] }, 5, batch, &k);
+    add_call(hw, c, (const struct inputs_matrix *const[]){ &l[1] }, 1, batch, &k);
+    add_call(hw, c, (const struct inputs_matrix *const[]){ &a[3] }, 1, batch, &k);
+    add_call(hw, c, (const struct inputs_matrix *const[]){ &s[0], &s[1] }, 2, batch, &k);
+    add_call(hw, c, (const struct inputs_matrix *const[]){ &s[2] }, 1, batch, &k);
+    return k;
+}
+
 /* (M9), (M15), (M16) of what a layer keeps in memory: attention, router, shared expert. Layers before the experts' count with layer 0. */
 static void add_resident(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
                          int batch, int layer, struct cost_layer *l, struct notes *notes)
@@ -152,14 +183,20 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     int shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
     struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
+    struct calls elsewhere = { 0 };
     int wkv = in->h.wkv_dim > 0, latent = in->h.kv_rank || wkv ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
     memcpy(m, il->attn, sizeof il->attn);
     memcpy(m + n, il->latent, (size_t)latent * sizeof *m);
     m[n += latent] = il->router;
     memcpy(m + n + 1, il->shared, sizeof il->shared);
-    l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
+    if (c->engine && (c->work & PLAN_WORK_ATTENTION)) {
+        elsewhere = calls_of(hw, c, il, batch);
+        for (int i = 0; i < n + 1 + INPUTS_SHARED; i++)
+            m[i].rows = i < INPUTS_ATTN + COST_LATENT_PRODUCTS || i > n ? 0 : m[i].rows; /* routers, k_b and v_b are the processor's */
+    }
+    l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes) + elsewhere.ns;
     int more = wkv ? COST_WKV_JOBS : latent ? 2 + (in->h.q_rank > 0) : 0;
-    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared, r->start_ns);
+    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared - elsewhere.n, r->start_ns);
     l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 
@@ -242,9 +279,52 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
                     const struct cost_rates *r, int batch, struct notes *notes)
 {
     const struct kv embedding = { .bytes = (double)in->embd_row_bytes * batch };
-    double ns = dense_part_ns(hw, c, r, &in->head, 1, &embedding, batch, notes);
+    const struct inputs_matrix *const head = &in->head;
+    int given = c->engine && (c->work & PLAN_WORK_HEAD);
+    double ns = dense_part_ns(hw, c, r, head, !given, &embedding, batch, notes);
     if (c->model == PLAN_COST_PAPER)
         return ns;
-    ns += cost_start_ns(1, r->start_ns) + cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
+    ns += given ? cost_engine_products_ns(hw, c, &head, 1, batch) : cost_start_ns(1, r->start_ns);
+    ns += cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
     return ns * hw_correction(hw, HW_HEAD);
+}
+
+/* Of all layers: what they keep in memory. */
+static double resident_ns(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
+                          const struct cost_rates *rates, int batch)
+{
+    double sum = 0;
+    for (int l = 0; l < in->n_layers; l++) {
+        struct cost_layer x = { 0 };
+        cost_resident_of(hw, in, c, &rates[s->l.kind[l]], batch, l, &x, NULL);
+        sum += x.products_ns + x.jobs_ns;
+    }
+    return sum;
+}
+
+int cost_best_work(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
+                   const char *engine, int batch, enum plan_work *out, struct err *e)
+{
+    unsigned known = (unsigned)cost_work_known(hw, in, engine, 1), best = 0;
+    struct cost_choice without = *c, with = *c;
+    struct cost_rates *rates;
+    *out = PLAN_WORK_FFN;
+    if (!known)
+        return 0;
+    without.engine = NULL;
+    without.height = with.height = 0;
+    without.work = PLAN_WORK_FFN;
+    with.engine = engine;
+    with.work = (enum plan_work)known;
+    int r = cost_rates_new(hw, in, s, &without, batch, &rates, NULL, e);
+    if (r < 0)
+        return r;
+    if ((known & PLAN_WORK_ATTENTION) && resident_ns(hw, in, s, &with, rates, batch) < resident_ns(hw, in, s, &without, rates, batch))
+        best |= PLAN_WORK_ATTENTION;
+    if ((known & PLAN_WORK_HEAD) &&
+        cost_head_ns(hw, in, &with, rates, batch, NULL) < cost_head_ns(hw, in, &without, rates, batch, NULL))
+        best |= PLAN_WORK_HEAD;
+    free(rates);
+    *out = (enum plan_work)best;
+    return 0;
 }

@@ -213,8 +213,8 @@ static void add_times(const struct cost_prompt *one, double times, struct cost_p
 
 /* Passes of n tokens each, `times` of them, their mean position half of `context`. */
 static int add_passes(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *choice,
-                      const struct cost_residency *residencies, int n, double times, int context, uint32_t height, struct cost_prompt *o,
-                      struct err *e)
+                      const struct cost_residency *residencies, int n, double times, int context, struct plan_share share,
+                      struct cost_prompt *o, struct err *e)
 {
     struct cost_choice c = *choice;
     struct pass p = { hw, in, &c, n };
@@ -223,7 +223,8 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
     struct cost_prompt one = { 0 };
     double tokens = 0, attention = 0;
     c.context = context;
-    c.height = height;
+    c.height = share.neurons;
+    c.work = share.work;
     if (!need)
         return err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers; l++) {

@@ -5,7 +5,7 @@
  * exactly where decoding is predicted. Of a pass of n tokens, the mean position p:
  *
  * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_to_first = sum of t_pass + t_head
- *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads
+ *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads; (M34) where the pass gives products away
  *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
  *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down of as many tokens at
  *               a time as the kernel adds rows for (KERNELS_AXPY_TOKENS), where any of these needs it; and for each token of
@@ -28,9 +28,9 @@ struct cost_prompt {
     double engine_ns;               /* (M25) */
 };
 
-/* Neurons of each FFN that the accelerator has in passes of a whole chunk, and in the last, smaller one. */
+/* What the accelerator has in passes of a whole chunk, and in the last, smaller one. */
 struct cost_prompt_heights {
-    uint32_t chunk, rest;
+    struct plan_share chunk, rest;
 };
 
 #define COST_PROMPT_BATCH 64 /* tokens that a device's row products must have been measured with, at least */
@@ -45,8 +45,8 @@ int cost_prompt_known(const struct hw *hw);
 /* Do they tell it of this accelerator, for all kinds of layers? */
 int cost_prompt_engine_known(const struct hw *hw, const char *engine, const struct layout_shapes *s, int d_model);
 
-/* (M27) of a prompt of `tokens` tokens, whole, without the head. residencies: [n_layers]. c: its height is decoding's, and counts for
- * nothing; its engine is that of the heights. ERR_NOMEM, or an error of cost_rates_of or cost_engine_rates_of. */
+/* (M27) of a prompt of `tokens` tokens, whole, without the head. residencies: [n_layers]. c: its height and work are decoding's, and count
+ * for nothing; its engine is that of the heights. ERR_NOMEM, or an error of cost_rates_of or cost_engine_rates_of. */
 int cost_prompt_of(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
                    const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt_heights heights,
                    struct cost_prompt *out, struct err *e);

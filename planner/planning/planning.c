@@ -217,7 +217,7 @@ static int prefer_for_prompts(struct problem *p, const struct limits *lim, doubl
         struct solve_problem one = p->configs.sp;
         struct solve_result now;
         if (!p->configs.sp.configs[i].curves || p->configs.sp.configs[i].bound > most || (double)p->configs.sp.configs[i].bound >= best ||
-            i == res->config || p->configs.choices[i].height)
+            i == res->config || cost_has_engine(&p->configs.choices[i]))
             continue;
         one.configs = &p->configs.sp.configs[i];
         one.n_configs = 1;
@@ -245,7 +245,7 @@ static int prefer_and_refine(struct problem *p, const struct request *q, const s
     const int found = res->config;
     int r = prefer_equals(p, res, e);
     if (r == 0 && q->cost == PLAN_COST_MEASURED && q->prompt_weight > 0 && p->configs.first_batch == 0 &&
-        !p->configs.choices[res->config].height && cost_prompt_known(p->space.hw))
+        !cost_has_engine(&p->configs.choices[res->config]) && cost_prompt_known(p->space.hw))
         r = prefer_for_prompts(p, lim, q->prompt_weight, res, e);
     return r == 0 && res->config != found && q->cost == PLAN_COST_MEASURED ? planning_refine(p, q, res, e) : r;
 }
@@ -280,6 +280,7 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     b->threads = c->threads;
     b->queue_depth = c->depth;
     b->engine_neurons = c->height;
+    b->engine_work = c->work;
     b->n_classes = fill_classes(p, c, b->classes);
     for (int l = 0; l < plan->n_layers; l++) {
         b->streamed[l] = (unsigned char)residencies[l].streamed;
@@ -290,16 +291,32 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     return problem_predict(p, c, bi, residencies, &b->predicted, e);
 }
 
+/* Does the accelerator fit beside the plan if prompts give it such work? */
+static int fits_with(const struct problem *p, const struct limits *lim, const struct plan_limit *l, enum plan_work work, int *fits,
+                     struct err *e)
+{
+    struct plan_limit with = *l;
+    struct budget b;
+    with.prompt = (struct plan_prompt){ .n = 1, .with_engine = 1, .engine_work = { work } };
+    int r = planning_account(p, &with, lim->engine, &b, e);
+    *fits = r == 0 && cost_memory_ok(b.total, lim->memory_bytes);
+    return r;
+}
+
 /* Heights of prompts, where decoding has paid for the accelerator's memory or it fits beside what is planned, and their times. */
 static int prompt_of(const struct problem *p, const struct limits *lim, const struct cost_choice *most,
                      const struct cost_residency *residencies, struct plan_limit *l, struct err *e)
 {
     struct cost_choice c = *most;
-    struct budget b;
-    int r = lim->engine ? planning_account(p, l, lim->engine, &b, e) : 0;
+    int fits = 0, r = 0;
     c.height = 0;
     c.engine = lim->engine;
-    if (r == 0 && c.engine && cost_memory_ok(b.total, lim->memory_bytes))
+    c.work = lim->prompt_work;
+    if (c.engine && (r = fits_with(p, lim, l, c.work, &fits, e)) == 0 && !fits && c.work) {
+        c.work = PLAN_WORK_FFN;
+        r = fits_with(p, lim, l, c.work, &fits, e);
+    }
+    if (r == 0 && fits)
         r = problem_prompt_heights(p, &c, residencies, l, e);
     else if (r == 0 && c.engine && cost_prompt_engine_known(p->space.hw, c.engine, &p->space.shapes, p->space.in->h.d_model))
         notes_add(p->space.notes, "memory %llu: prompts have no neurons on accelerator '%.40s': its buffers do not fit beside the plan, "
@@ -343,7 +360,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     if (r == 0)
         r = prompt_of(p, lim, c, x->residencies, l, e);
     if (r == 0)
-        r = planning_account(p, l, plan_any_engine(l) ? lim->engine : NULL, &account, e);
+        r = planning_account(p, l, plan_uses_engine(l) ? lim->engine : NULL, &account, e);
     if (r == 0) {
         l->account_bytes = account.total;
         l->floor_bytes = account.floor;
@@ -373,11 +390,18 @@ static int solve_limit(struct problem *p, const struct request *q, const struct 
 
 /* --- memory for an accelerator of prompts --- */
 
+static int uses_engine(const struct planning_chosen *x)
+{
+    const struct cost_choice c = planning_largest(x->choice, x->n_batches);
+    return cost_has_engine(&c);
+}
+
 /* Would prompts have neurons on the accelerator if its memory were there, which no batch size pays for? */
 static int prompts_want(const struct problem *p, const struct request *q, const struct limits *lim, const struct planning_chosen *x)
 {
-    return lim->engine && q->cost == PLAN_COST_MEASURED && q->prompt_weight > 0 && !planning_largest(x->choice, x->n_batches).height &&
-           cost_prompt_known(p->space.hw) && cost_prompt_engine_known(p->space.hw, lim->engine, &p->space.shapes, p->space.in->h.d_model);
+    return lim->engine && q->cost == PLAN_COST_MEASURED && q->prompt_weight > 0 && !uses_engine(x) &&
+           cost_prompt_known(p->space.hw) &&
+           cost_prompt_engine_known(p->space.hw, lim->engine, &p->space.shapes, p->space.in->h.d_model);
 }
 
 /* The account of what was chosen, with the accelerator. */
@@ -423,11 +447,12 @@ static int both_ticks(const struct problem *p, const struct limits *lim, double 
     struct problem_heights at;
     double all = 0;
     c.engine = lim->engine;
+    c.work = lim->prompt_work;
     for (int b = 0; b < n; b++)
         all += (double)configs_weight(lim, n, b) * inputs_batch_sizes[b];
     int r = problem_pass(p, &c, x->residencies, tokens, &at, e);
     if (r == 0)
-        *out = (double)x->objective / all + weight * SOLVE_TICKS_PER_NS * at.ns[with ? at.best : 0] / tokens;
+        *out = (double)x->objective / all + weight * SOLVE_TICKS_PER_NS * (with ? at.ns[at.best] : at.without_ns) / tokens;
     return r;
 }
 
@@ -558,24 +583,33 @@ const char *planning_engine(const struct request *q, const struct problem *p)
     return name;
 }
 
+enum plan_work planning_prompt_work(const struct problem *p, const char *engine)
+{
+    return engine && (cost_work_known(p->space.hw, p->space.in, engine, COST_PROMPT_BATCH) & PLAN_WORK_ATTENTION) ? PLAN_WORK_ATTENTION :
+                                                                                                                    PLAN_WORK_FFN;
+}
+
 static int known_driver(const struct hw *hw, const char *engine)
 {
-    return account_engine(hw, engine).driver_bytes > 0;
+    for (int i = 0; i < hw->n_accels; i++)
+        if (!strcmp(hw->accels[i].engine, engine))
+            return hw->accels[i].driver_bytes > 0;
+    return 0;
 }
 
 /* The plan names the accelerator where any batch size or prompt uses it. */
 static int name_engine(const struct problem *p, const struct request *q, struct plan *plan, struct err *e)
 {
     const char *engine = request_engine(q, p->space.hw);
-    uint32_t most = 0;
+    int used = 0;
     for (int i = 0; i < plan->n_limits; i++)
-        most = plan_any_engine(&plan->limits[i]) > most ? plan_any_engine(&plan->limits[i]) : most;
+        used |= plan_uses_engine(&plan->limits[i]);
     if (!engine)
         return 0;
     if (!planning_engine(q, p))
         return plan_note(plan, e, "accelerator '%.40s': its figures do not tell the model's types, so it gets no neurons: thermo-profile "
                                   "hardware --only engine --types measures them", engine);
-    if (!most)
+    if (!used)
         return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures%s, and gets no neurons", engine,
                          cost_prompt_engine_known(p->space.hw, engine, &p->space.shapes, p->space.in->h.d_model) ? ", and no prompt" : "");
     snprintf(plan->engine, sizeof plan->engine, "%.63s", engine);
@@ -603,6 +637,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
                                       .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         lim.engine = planning_engine(q, p);
+        lim.prompt_work = planning_prompt_work(p, lim.engine);
         request_weights(q, p->space.in->n_batches, lim.weight);
         struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
@@ -660,6 +695,7 @@ int planning_text(const struct request *q, const struct inputs *in, const struct
     if (r == 0) {
         struct limits own = *lim;
         own.engine = planning_engine(q, &p);
+        own.prompt_work = planning_prompt_work(&p, own.engine);
         r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, &own, out, e) :
                                         planning_measured_write(&p, q, plan, &own, out, e);
         problem_done(&p);
@@ -689,9 +725,10 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
                                  .threads = b ? b->threads : l->threads, .depth = depth,
                                  .lanes = l->io_lanes < depth ? l->io_lanes : depth, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
                                  .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
-    if (b && b->engine_neurons) {
+    if (b && (b->engine_neurons || b->engine_work)) {
         out->engine = p->engine;
         out->height = b->engine_neurons;
+        out->work = b->engine_work;
     }
     out->ahead = l->ahead == PLAN_AHEAD_ON;
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
@@ -721,7 +758,7 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
 
 const char *planning_limit_engine(const struct plan *p, const struct plan_limit *l)
 {
-    return plan_any_engine(l) ? p->engine : NULL;
+    return plan_uses_engine(l) ? p->engine : NULL;
 }
 
 int planning_account(const struct problem *p, const struct plan_limit *l, const char *engine, struct budget *out, struct err *e)
@@ -733,7 +770,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
-        c.engine = account_engine(p->space.hw, engine);
+        c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
         if (l->mode == PLAN_PREDICTED) {
             predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);
             for (int k = 0; k < p->space.in->n_layers; k++)

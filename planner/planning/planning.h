@@ -22,6 +22,9 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
 /* The accelerator that plans of a problem may use, as limits hold it; NULL: there is none, or its figures do not tell these types. */
 const char *planning_engine(const struct request *q, const struct problem *p);
 
+/* What prompts may give that accelerator beside neurons: what its figures tell for many tokens, but for the head, which is of one. */
+enum plan_work planning_prompt_work(const struct problem *p, const char *engine);
+
 /* The context that a request means, whatever the memory: its own, or the model's, at most 4096. */
 int planning_context(const struct request *q, const struct inputs *in);
 

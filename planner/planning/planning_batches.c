@@ -84,8 +84,9 @@ struct cost_choice planning_largest(const struct cost_choice *c, int n)
         }
         most.depth = c[b].depth > most.depth ? c[b].depth : most.depth;
         most.lanes = c[b].lanes > most.lanes ? c[b].lanes : most.lanes;
-        if (c[b].height > most.height) { /* any at all takes the same memory */
-            most.height = c[b].height;
+        if (cost_has_engine(&c[b])) { /* any height at all takes the same memory */
+            most.height = c[b].height > most.height ? c[b].height : most.height;
+            most.work = (enum plan_work)((unsigned)most.work | (unsigned)c[b].work);
             most.engine = c[b].engine;
         }
     }

@@ -11,8 +11,10 @@ static void choose(const struct plan *p, const struct plan_limit *l, struct pass
         while (b < l->n_batches && l->batches[b].batch < n)
             b++;
         planning_choice(p, l, b < l->n_batches ? &l->batches[b] : NULL, c);
-        c->height = plan_pass_height(l, n);
-        c->engine = c->height ? p->engine : NULL;
+        const struct plan_share share = plan_pass_share(l, n);
+        c->height = share.neurons;
+        c->work = share.work;
+        c->engine = share.neurons || share.work ? p->engine : NULL;
     }
 }
 

@@ -45,6 +45,7 @@ struct explain_input {
 struct explain_height {
     int batch, n_tried;
     uint32_t neurons, best, tried[EXPLAIN_HEIGHTS]; /* tried: sixteenths of an FFN's neurons, in whole clusters, ascending */
+    enum plan_work work, best_work; /* the plan's; that of best and tried: the plan's where it uses the accelerator, else the fastest */
     double tokens_per_s, without, at_best, at[EXPLAIN_HEIGHTS]; /* at: tokens/s at each that was tried */
 };
 
@@ -52,6 +53,7 @@ struct explain_height {
 struct explain_prompt_height {
     int tokens, n_tried;
     uint32_t neurons, best, tried[EXPLAIN_HEIGHTS];
+    enum plan_work work, best_work;
     double first_ns, without_ns, best_ns, at_ns[EXPLAIN_HEIGHTS]; /* best_ns, at_ns: of best and tried, none not among them */
 };
 
@@ -75,6 +77,9 @@ struct explain {
 int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out,
                   struct err *e);
 void explain_done(struct explain *x);
+
+/* ", attention's products and the head": what an accelerator computes beside neurons; "": nothing. */
+const char *explain_work(enum plan_work w);
 
 /* Fills inputs. pr as above. */
 int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,

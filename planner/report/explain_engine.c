@@ -6,12 +6,19 @@
 
 #include <stdlib.h>
 
-static int speed_at(const struct problem *pr, const struct cost_choice *c, uint32_t height, const char *engine, int batch_index,
+const char *explain_work(enum plan_work w)
+{
+    static const char *const texts[PLAN_WORKS] = { "", ", the head", ", attention's products", ", attention's products and the head" };
+    return texts[w];
+}
+
+static int speed_at(const struct problem *pr, const struct cost_choice *c, struct plan_share share, const char *engine, int batch_index,
                     const struct cost_residency *residencies, struct plan_figures *f, struct err *e)
 {
     struct cost_choice at = *c;
-    at.height = height;
-    at.engine = height ? engine : NULL;
+    at.height = share.neurons;
+    at.work = share.work;
+    at.engine = share.neurons || share.work ? engine : NULL;
     return problem_predict(pr, &at, batch_index, residencies, f, e);
 }
 
@@ -24,12 +31,15 @@ static int batch_heights(const struct problem *pr, const struct plan *p, const s
     planning_choice(p, l, b, &c);
     c.predicted = pr->space.predicted[0];
     planning_residencies(p, b, residencies);
-    *out = (struct explain_height){ .batch = b->batch, .neurons = b->engine_neurons, .tokens_per_s = b->predicted.tokens_per_s };
-    int r = speed_at(pr, &c, 0, engine, i, residencies, f, e);
+    *out = (struct explain_height){ .batch = b->batch, .neurons = b->engine_neurons, .work = b->engine_work, .best_work = b->engine_work,
+                                    .tokens_per_s = b->predicted.tokens_per_s };
+    int r = speed_at(pr, &c, (struct plan_share){ 0 }, engine, i, residencies, f, e);
     out->without = f->tokens_per_s;
+    if (r == 0 && !cost_has_engine(&c))
+        r = cost_best_work(pr->space.hw, pr->space.in, &pr->space.shapes, &c, engine, b->batch, &out->best_work, e);
     for (uint32_t k = 1; k <= EXPLAIN_HEIGHTS && r == 0; k++) {
         uint32_t height = k == EXPLAIN_HEIGHTS ? n_ff : n_ff * k / EXPLAIN_HEIGHTS / cluster * cluster;
-        if (!height || (r = speed_at(pr, &c, height, engine, i, residencies, f, e)) < 0)
+        if (!height || (r = speed_at(pr, &c, (struct plan_share){ height, out->best_work }, engine, i, residencies, f, e)) < 0)
             continue;
         out->tried[out->n_tried] = height;
         out->at[out->n_tried++] = f->tokens_per_s;
@@ -47,19 +57,20 @@ static int prompt_height(const struct problem *pr, const struct plan_limit *l, c
     const struct plan_prompt *q = &l->prompt;
     struct problem_heights at;
     int r = problem_pass(pr, c, residencies, q->tokens[i], &at, e);
-    *out = (struct explain_prompt_height){ .tokens = q->tokens[i], .neurons = plan_pass_height(l, q->tokens[i]),
+    const struct plan_share own = plan_pass_share(l, q->tokens[i]);
+    *out = (struct explain_prompt_height){ .tokens = q->tokens[i], .neurons = own.neurons, .work = own.work,
+                                           .without_ns = at.without_ns + q->head_ns,
                                            .first_ns = plan_prompt_ns(q, q->tokens[i]) };
     for (int k = 0; k < at.n && r == 0; k++) {
         double ns = at.ns[k] + q->head_ns;
-        if (!at.height[k]) {
-            out->without_ns = ns;
+        if (!at.height[k])
             continue;
-        }
         out->tried[out->n_tried] = at.height[k];
         out->at_ns[out->n_tried++] = ns;
         if (!out->best || ns < out->best_ns) {
             out->best_ns = ns;
             out->best = at.height[k];
+            out->best_work = at.work[k];
         }
     }
     return r;
@@ -71,7 +82,7 @@ static int prompt_line(const struct problem *pr, const struct plan_limit *l, con
 {
     const struct plan_prompt *q = &l->prompt;
     int tokens = q->tokens[q->n - 1], chunk = l->prefill_chunk;
-    const struct cost_prompt_heights h = { plan_pass_height(l, chunk), plan_pass_height(l, tokens % chunk) };
+    const struct cost_prompt_heights h = { plan_pass_share(l, chunk), plan_pass_share(l, tokens % chunk) };
     struct cost_prompt t;
     int r = cost_prompt_of(pr->space.hw, pr->space.in, &pr->space.shapes, c, residencies, chunk, tokens, h, &t, e);
     if (r < 0 || t.engine_ns <= 0 || x->n_measured == EXPLAIN_LINES)
@@ -83,7 +94,7 @@ static int prompt_line(const struct problem *pr, const struct plan_limit *l, con
                                 .formula = "t_prompt_ffn = t_prompt_processor + t_prompt_beyond + t_prompt_sharing: of the processor's "
                                            "neurons; until the accelerator has its own, too; what both lose by sharing memory",
                                 .operand = { { "t_engine", t.engine_ns }, { "tokens", (double)tokens },
-                                             { "neurons of each FFN", tokens < chunk ? h.rest : h.chunk } } };
+                                             { "neurons of each FFN", (tokens < chunk ? h.rest : h.chunk).neurons } } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].value > 1e-12 * o->value)
             o->term[o->n_terms++] = all[i];
@@ -100,6 +111,7 @@ static int prompt_heights(const struct problem *pr, const struct plan *p, const 
     planning_choice(p, l, NULL, &c);
     c.predicted = pr->space.predicted[0];
     c.engine = x->engine;
+    c.work = plan_uses_engine(l) ? (enum plan_work)((unsigned)plan_any_work(l) & PLAN_WORK_ATTENTION) : planning_prompt_work(pr, x->engine);
     planning_residencies(p, &l->batches[0], residencies);
     for (int i = 0; i < l->prompt.n && r == 0; i++)
         if (l->prompt.tokens[i] > l->max_batch && l->prompt.tokens[i] <= l->prefill_chunk)

@@ -191,13 +191,14 @@ static void engine_table(struct page *out, const struct report *r, int index)
         return;
     page_put(out, "<h3>Accelerator ");
     page_text(out, x->engine);
-    page_put(out, "</h3>\n<p>It computes the hottest neurons of each FFN beside the processor, of those in memory. Residencies, cores and "
-                  "queue are the plan's in each column; heights are sixteenths of an FFN.</p>\n");
+    page_put(out, "</h3>\n<p>It computes the hottest neurons of each FFN beside the processor, of those in memory, and other products "
+                  "where it says so. Residencies, cores and queue are the plan's in each column; heights are sixteenths of an FFN.</p>\n");
     report_table(out, NULL, heads, 7);
     for (int i = 0; i < x->n_heights; i++) {
         const struct explain_height *h = &x->height[i];
-        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
-                 h->batch, h->neurons, r->p->n_ff, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1), h->best,
+        page_put(out, "<tr><td>%d</td><td>%u of %d%s</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
+                 h->batch, h->neurons, r->p->n_ff, explain_work(h->work), h->tokens_per_s, h->without,
+                 100 * (h->tokens_per_s / h->without - 1), h->best,
                  h->at_best);
     }
     report_table_end(out);
@@ -206,8 +207,9 @@ static void engine_table(struct page *out, const struct report *r, int index)
     report_table(out, NULL, prompts, 7);
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
-        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
-                 h->tokens, h->neurons, r->p->n_ff, h->first_ns / 1e6, h->without_ns / 1e6, 100 * (h->first_ns / h->without_ns - 1),
+        page_put(out, "<tr><td>%d</td><td>%u of %d%s</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
+                 h->tokens, h->neurons, r->p->n_ff, explain_work(h->work), h->first_ns / 1e6, h->without_ns / 1e6,
+                 100 * (h->first_ns / h->without_ns - 1),
                  h->best, h->best_ns / 1e6);
     }
     report_table_end(out);

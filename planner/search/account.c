@@ -4,13 +4,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct budget_engine account_engine(const struct hw *hw, const char *name)
+static void add_matrix(const struct inputs_matrix *m, uint64_t *rows, uint64_t *widest)
 {
-    for (int i = 0; hw && name && i < hw->n_accels; i++)
+    *rows += (uint64_t)m->rows;
+    *widest = m->rows && (uint64_t)m->cols > *widest ? (uint64_t)m->cols : *widest;
+}
+
+/* As engine_accel_need (runtime/engine) has it: all matrices of a layer together. */
+static void add_products(const struct inputs *in, enum plan_work work, struct budget_engine *out)
+{
+    uint64_t rows = 0, most = 0, head = 0, widest = 0;
+    if (work & PLAN_WORK_HEAD)
+        add_matrix(&in->head, &head, &widest);
+    for (int l = 0; l < model_depth(&in->h) && work; l++) {
+        const struct inputs_layer *il = &in->layers[l];
+        rows = 0;
+        for (int i = 0; i < INPUTS_ATTN; i++)
+            add_matrix(&il->attn[i], &rows, &widest);
+        for (int i = 0; i < INPUTS_LATENT; i++)
+            add_matrix(&il->latent[i], &rows, &widest);
+        for (int i = 0; i < INPUTS_SHARED; i++)
+            add_matrix(&il->shared[i], &rows, &widest);
+        add_matrix(&il->router, &rows, &widest);
+        most = (work & PLAN_WORK_ATTENTION) && rows > most ? rows : most;
+    }
+    out->widest = widest;
+    out->rows = most;
+    out->head = head;
+}
+
+struct budget_engine account_engine(const struct hw *hw, const struct inputs *in, const char *name, enum plan_work work)
+{
+    struct budget_engine b = { .on = 0 };
+    for (int i = 0; hw && name && i < hw->n_accels && !b.on; i++)
         if (!strcmp(hw->accels[i].engine, name))
-            return (struct budget_engine){ .on = 1, .driver_bytes = hw->accels[i].driver_bytes,
-                                           .shares_memory = hw->accels[i].shares_memory };
-    return (struct budget_engine){ .on = 0 };
+            b = (struct budget_engine){ .on = 1, .driver_bytes = hw->accels[i].driver_bytes, .shares_memory = hw->accels[i].shares_memory };
+    if (b.on)
+        add_products(in, work, &b);
+    return b;
 }
 
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
@@ -30,9 +61,9 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .hot = hot, .cold = cold };
     if (lim->reserved)
-        b.engine = account_engine(s->hw, lim->engine);
-    else if (c->height && c->engine)
-        b.engine = account_engine(s->hw, c->engine);
+        b.engine = account_engine(s->hw, s->in, lim->engine, (enum plan_work)((unsigned)c->work | (unsigned)lim->prompt_work));
+    else if (cost_has_engine(c))
+        b.engine = account_engine(s->hw, s->in, c->engine, c->work);
     if (c->predicted) {
         b.predictors = s->group[c->group].predictors;
         b.predictor_bytes = b.predictors.bytes;

@@ -6,9 +6,9 @@
 #include "planner/search/limits.h"
 #include "planner/space/space.h"
 
-/* What the account has for the device's accelerator of that name; NULL or one that is not there, or without figures of a device
- * (hw NULL): nothing. */
-struct budget_engine account_engine(const struct hw *hw, const char *name);
+/* What the account has for the device's accelerator of that name, and such work beside neurons; NULL or one that is not there, or without
+ * figures of a device (hw NULL): nothing. */
+struct budget_engine account_engine(const struct hw *hw, const struct inputs *in, const char *name, enum plan_work work);
 
 /* Account of a choice with these residencies (residencies[n_layers]; NULL: none), at max_batch. Of a group of several
  * variants, with the predictors that take least. */

@@ -134,19 +134,38 @@ static int rules_of(const struct maker *m)
     return m->lim->model == PLAN_COST_PAPER || m->s->n_rules < 1 ? 1 : m->s->n_rules;
 }
 
-/* Every height of the accelerator, where there is one; the paper's equations know of none. */
+/* What the accelerator does faster than these cores, beside neurons: attention is longer or shorter by it, whatever is in memory, and
+ * nothing gets slower where it is shorter. */
+static int best_work(const struct maker *m, const struct cost_choice *c, enum hw_backend backend, enum plan_work *out, struct err *e)
+{
+    int batch = inputs_batch_sizes[m->lim->only_batch ? m->lim->only_batch - 1 : 0];
+    struct cost_choice one = *c;
+    one.backend = backend;
+    one.depth = 1;
+    configs_set_lanes(&one);
+    return cost_best_work(m->s->hw, m->s->in, &m->s->shapes, &one, m->lim->engine, batch, out, e);
+}
+
+/* Every height of the accelerator, where there is one, first none, and what it does beside that; the paper's equations know of none. */
 static int add_heights(struct maker *m, struct cost_choice *c, enum hw_backend backend, struct err *e)
 {
-    uint32_t n_ff = (uint32_t)m->s->in->h.n_ff, cluster = m->s->shapes.l.cluster_neurons, was = UINT32_MAX;
-    int r = 0;
-    for (int i = 0; i < (m->lim->engine ? N_HEIGHTS : 1) && r == 0; i++) {
+    uint32_t n_ff = (uint32_t)m->s->in->h.n_ff, cluster = m->s->shapes.l.cluster_neurons, was = 0;
+    enum plan_work work = PLAN_WORK_FFN;
+    int r = add_depths(m, c, backend, e);
+    if (r == 0 && m->lim->engine)
+        r = best_work(m, c, backend, &work, e);
+    c->engine = m->lim->engine;
+    c->work = work;
+    if (r == 0 && work)
+        r = add_depths(m, c, backend, e);
+    for (int i = 1; i < N_HEIGHTS && m->lim->engine && r == 0; i++) {
         c->height = heights[i] == 16 ? n_ff : n_ff * (uint32_t)heights[i] / 16 / cluster * cluster;
-        c->engine = c->height ? m->lim->engine : NULL;
         if (c->height != was)
             r = add_depths(m, c, backend, e);
         was = c->height;
     }
     c->height = 0;
+    c->work = PLAN_WORK_FFN;
     c->engine = NULL;
     return r;
 }
@@ -206,7 +225,7 @@ static int most_configs(const struct maker *m)
         cores++;
     for (int depth = 1; depth <= MAX_DEPTH; depth *= 2)
         depths++;
-    return m->s->n_groups * cores * 2 * rules_of(m) * depths * (m->lim->engine ? N_HEIGHTS : 1) * (1 + foresees(m, PLAN_DENSE));
+    return m->s->n_groups * cores * 2 * rules_of(m) * depths * (m->lim->engine ? N_HEIGHTS + 1 : 1) * (1 + foresees(m, PLAN_DENSE));
 }
 
 int64_t configs_weight(const struct limits *lim, int n_batches, int batch_index)
@@ -275,8 +294,10 @@ void configs_name(const struct space *s, const struct cost_choice *a, int least_
                                "pread" : "reads", least_depth);
     if (least_depth != a->depth && at < size)
         at += (size_t)snprintf(out + at, size - at, " to %d (the best of each)", a->depth);
-    if (a->height && at < size)
+    if (cost_has_engine(a) && at < size)
         at += (size_t)snprintf(out + at, size - at, ", %u neurons of each FFN on %s", a->height, a->engine);
+    if (cost_has_engine(a) && a->work && at < size)
+        at += (size_t)snprintf(out + at, size - at, ", with %s", plan_work_name(a->work));
     if (a->rule && at < size)
         at += (size_t)snprintf(out + at, size - at, ", coalesced reads %d", a->rule);
     if (a->ahead && at < size)

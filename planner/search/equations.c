@@ -90,7 +90,7 @@ static int rates(void *ctx, int config, int batch, FILE *out, struct err *e)
     if (r < 0)
         return r;
     char engine[HW_NAME + 40] = "";
-    if (c->height)
+    if (cost_has_engine(c))
         snprintf(engine, sizeof engine, ", %u neurons of each FFN on %s", c->height, c->engine);
     fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d%s%s.\n", config,
             size_of(q, batch), c->threads, c->backend == HW_URING ? "io_uring" : c->backend == HW_PREAD ? "pread" : "any back end",

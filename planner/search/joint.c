@@ -212,6 +212,7 @@ static int least_bytes(const struct joint *j, const struct joint_node *x, int64_
     most.threads = x->few;
     most.depth = x->flat;
     most.height = 0;
+    most.work = PLAN_WORK_FFN;
     most.engine = NULL;
     for (int k = 0; k < j->n; k++) {
         int threads = BUDGET_MAX_THREADS, depth = BUDGET_MAX_DEPTH, without = 0;
@@ -219,10 +220,10 @@ static int least_bytes(const struct joint *j, const struct joint_node *x, int64_
             const struct joint_run *run = &j->item[x->item[i]].run;
             threads = run->deepest.threads < threads ? run->deepest.threads : threads;
             depth = run->least_depth < depth ? run->least_depth : depth;
-            without |= !run->deepest.height;
+            without |= !cost_has_engine(&run->deepest);
         }
         if (!without) { /* each choice of this size has an accelerator */
-            most.height = j->item[x->item[x->from[k]]].run.deepest.height;
+            most.height = (uint32_t)j->p->space.in->h.n_ff; /* any at all takes the same memory, and other work more */
             most.engine = j->item[x->item[x->from[k]]].run.deepest.engine;
         }
         most.threads = threads > most.threads ? threads : most.threads;

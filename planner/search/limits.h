@@ -17,7 +17,8 @@ struct limits {
     int only_batch;                     /* the one batch size that is solved for, its index in inputs_batch_sizes + 1; 0: all */
     int kv_f16, act_q8;
     const char *engine;                 /* the device's accelerator that may have neurons; NULL: none. Borrowed of the device */
-    int reserved;                       /* 1: every account has it, also where no batch size gives it neurons */
+    int reserved;                       /* 1: every account has it, also where no batch size gives it anything */
+    enum plan_work prompt_work;         /* what prompts may give it beside neurons */
     enum plan_cost model;
     enum plan_stat stat;
 };

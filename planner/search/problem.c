@@ -114,7 +114,7 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
 static int prompts_known(const struct problem *p, const struct cost_choice *c, const struct plan_limit *l)
 {
     const struct hw *hw = p->space.hw;
-    int unstated = plan_any_engine(l) && !l->prompt.with_engine;
+    int unstated = plan_uses_engine(l) && !l->prompt.with_engine;
     if (c->model == PLAN_COST_PAPER)
         return 0;
     if (unstated)
@@ -144,6 +144,8 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
     const struct space *s = &p->space;
     struct plan_prompt o = { .with_engine = l->prompt.with_engine };
     struct cost_rates *rates = NULL;
+    const struct plan_share first = plan_pass_share(l, 1); /* which logits are of */
+    struct cost_choice alone = *c;
     int chunk = l->prefill_chunk, r = 0;
     if (!prompts_known(p, c, l)) {
         *out = (struct plan_prompt){ 0 };
@@ -151,17 +153,21 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
     }
     o.n = prompt_lengths(c, o.tokens);
     for (int i = 0; i < o.n && r == 0; i++) {
-        const struct cost_prompt_heights heights = { plan_pass_height(l, chunk), plan_pass_height(l, o.tokens[i] % chunk) };
+        const struct cost_prompt_heights heights = { plan_pass_share(l, chunk), plan_pass_share(l, o.tokens[i] % chunk) };
         struct cost_prompt at = { 0 };
         r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, chunk, o.tokens[i], heights, &at, e);
         o.attention_ns[i] = at.attention_ns;
         o.ffn_ns[i] = at.ffn_ns;
         o.wait_ns[i] = at.wait_ns;
         o.read_bytes[i] = at.read_bytes;
-        o.engine_neurons[i] = o.with_engine ? plan_pass_height(l, o.tokens[i] < chunk ? o.tokens[i] : chunk) : 0;
+        const struct plan_share share = plan_pass_share(l, o.tokens[i] < chunk ? o.tokens[i] : chunk);
+        o.engine_neurons[i] = o.with_engine ? share.neurons : 0;
+        o.engine_work[i] = o.with_engine ? share.work : PLAN_WORK_FFN;
     }
-    if (r == 0 && (r = cost_rates_new(s->hw, s->in, &s->shapes, c, 1, &rates, s->notes, e)) == 0) {
-        o.head_ns = cost_head_ns(s->hw, s->in, c, rates, 1, s->notes);
+    alone.height = 0;
+    alone.work = first.work;
+    if (r == 0 && (r = cost_rates_new(s->hw, s->in, &s->shapes, &alone, 1, &rates, s->notes, e)) == 0) {
+        o.head_ns = cost_head_ns(s->hw, s->in, &alone, rates, 1, s->notes);
         *out = o;
     }
     free(rates);
@@ -181,6 +187,17 @@ static uint32_t highest(const struct problem *p, const struct cost_choice *c, co
     return most;
 }
 
+/* One height. */
+static int pass_at(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
+                   struct plan_share share, double *ns, struct err *e)
+{
+    const struct space *s = &p->space;
+    struct cost_prompt t = { 0 };
+    int r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, tokens, tokens, (struct cost_prompt_heights){ share, { 0 } }, &t, e);
+    *ns = t.attention_ns + t.ffn_ns + t.wait_ns;
+    return r;
+}
+
 int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
                  struct problem_heights *out, struct err *e)
 {
@@ -190,13 +207,18 @@ int problem_pass(const struct problem *p, const struct cost_choice *c, const str
     int r = 0;
     for (uint32_t k = 0; k <= PROBLEM_HEIGHTS && r == 0; k++) {
         uint32_t was = height;
-        struct cost_prompt t;
+        double with;
         height = k == PROBLEM_HEIGHTS ? n_ff : n_ff * k / PROBLEM_HEIGHTS / cluster * cluster;
         if (k && (height == was || was >= most))
             continue;
-        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, tokens, tokens, (struct cost_prompt_heights){ height, 0 }, &t, e);
+        r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, PLAN_WORK_FFN }, &o.ns[o.n], e);
         o.height[o.n] = height;
-        o.ns[o.n] = t.attention_ns + t.ffn_ns + t.wait_ns;
+        o.without_ns = k ? o.without_ns : o.ns[o.n];
+        if (r == 0 && c->work && (r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, c->work }, &with, e)) == 0 &&
+            with < o.ns[o.n]) {
+            o.ns[o.n] = with;
+            o.work[o.n] = c->work;
+        }
         o.best = r == 0 && o.ns[o.n] < o.ns[o.best] ? o.n : o.best;
         o.n++;
     }
@@ -210,7 +232,7 @@ int problem_prompt_heights(const struct problem *p, const struct cost_choice *c,
 {
     const struct space *s = &p->space;
     struct plan_prompt q = { .with_engine = 1 };
-    int r = 0, decoding = plan_any_engine(l) > 0;
+    int r = 0, decoding = plan_uses_engine(l);
     l->prompt = (struct plan_prompt){ 0 };
     if (!cost_prompt_known(s->hw) || !cost_prompt_engine_known(s->hw, c->engine, &s->shapes, s->in->h.d_model))
         return 0;
@@ -219,12 +241,13 @@ int problem_prompt_heights(const struct problem *p, const struct cost_choice *c,
     for (int i = 0; i < q.n && r == 0; i++) {
         struct problem_heights at;
         int tokens = q.tokens[i], own = tokens > l->max_batch && tokens <= l->prefill_chunk;
+        struct plan_share share = plan_pass_share(l, tokens < l->prefill_chunk ? tokens : l->prefill_chunk);
         if (own && (r = problem_pass(p, c, residencies, tokens, &at, e)) == 0)
-            l->prompt.engine_neurons[i] = at.height[at.best];
-        else
-            l->prompt.engine_neurons[i] = plan_pass_height(l, tokens < l->prefill_chunk ? tokens : l->prefill_chunk);
+            share = (struct plan_share){ at.height[at.best], at.work[at.best] };
+        l->prompt.engine_neurons[i] = share.neurons;
+        l->prompt.engine_work[i] = share.work;
     }
-    if (!decoding && !plan_any_engine(l))
+    if (!decoding && !plan_uses_engine(l))
         l->prompt = (struct plan_prompt){ 0 };
     return r;
 }

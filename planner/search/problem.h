@@ -52,19 +52,22 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
                    const struct plan_limit *l, struct plan_prompt *out, struct err *e);
 
 /* A pass of so many tokens at each height of the choice's engine: none, and sixteenths of an FFN's neurons, whole clusters, as far as
- * so many are in memory. Times without the head, ns; best: the fastest, of equals the least height. */
+ * so many are in memory; each with the choice's work or without, whichever is faster. Times without the head, ns; best: the fastest, of
+ * equals the least height. */
 #define PROBLEM_HEIGHTS 16
 struct problem_heights {
     int n, best;
     uint32_t height[PROBLEM_HEIGHTS + 1];
+    enum plan_work work[PROBLEM_HEIGHTS + 1];
     double ns[PROBLEM_HEIGHTS + 1];
+    double without_ns;          /* the processor alone */
 };
 int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
                  struct problem_heights *out, struct err *e);
 
-/* Chooses heights of prompts for a limit whose batch sizes have theirs: for each length that passes have, the fastest; passes that a batch
- * size holds have that one's. l->prompt then has lengths and heights alone; all 0 where device or accelerator was not measured
- * with many tokens, or the accelerator gets nothing in prompts or decoding. */
+/* Chooses heights and other work of prompts for a limit whose batch sizes have theirs: for each length that passes have, the fastest;
+ * passes that a batch size holds have that one's. l->prompt then has lengths, heights and work alone; all 0 where device or accelerator was
+ * not measured with many tokens, or the accelerator gets nothing in prompts or decoding. c->work: what passes may give away. */
 int problem_prompt_heights(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies,
                            struct plan_limit *l, struct err *e);
 

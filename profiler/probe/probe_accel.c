@@ -19,7 +19,7 @@ enum { REPS = 5,
        MOST_ROWS = 4096, /* of a product or an FFN, and columns of either */
        MOST_TOKENS = 256,
        COPY_TOKENS = 32,
-       PRODUCT_TOKENS = 32, /* of products, and of FFNs with more rows or columns than MANY_ROWS */
+       FEW_TOKENS = 32, /* of what has more rows or columns than MANY_ROWS */
        MANY_ROWS = 2048,
        SWEEP_ROWS = 8192, /* of a product that bandwidth is measured by, at most */
        SWEEP_BYTES = 32 << 20,
@@ -428,8 +428,8 @@ static void add_type(struct accel_probe *m, uint32_t type, int quick)
     for (int what = PRODUCT; what <= FFN; what++)
         for (int b = 0; b < (quick ? 3 : 5); b++)
             for (int r = 0; r < n; r++)
-                for (int c = 0; c < n; c++) /* prompts are FFNs' alone */
-                    if (tokens[b] <= PRODUCT_TOKENS || (what == FFN && sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS))
+                for (int c = 0; c < n; c++)
+                    if (tokens[b] <= FEW_TOKENS || (sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS))
                         add(m, (struct point){ .what = (enum what)what, .type = type, .rows = sizes[r], .cols = sizes[c],
                                                .batch = tokens[b] });
 }

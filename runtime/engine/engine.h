@@ -27,18 +27,17 @@ struct engine;
 
 #define ENGINE_MAX_HEIGHTS 16
 
-enum engine_work { ENGINE_WORK_FFN, ENGINE_WORK_HEAD, ENGINE_WORK_ALL };
-
-/* Hot neurons of each FFN for passes of up to so many tokens; whole clusters, at most what is resident. */
+/* What it computes in passes of up to so many tokens: hot neurons of each FFN, whole clusters, at most what is resident; and what else. */
 struct engine_height {
     int tokens;                   /* 0, of the last: all larger passes */
     uint32_t neurons;             /* or, where this is 0, */
     double share;                 /* of the FFN's, 0 to 1 */
+    enum plan_work work;
 };
 
 struct engine_accel_config {
     struct accel *accel;          /* opened, nothing added; the engine closes it. NULL: there is none */
-    enum engine_work work;
+    enum plan_work work;          /* all that heights have: what is prepared */
     struct engine_height heights[ENGINE_MAX_HEIGHTS]; /* tokens ascend; a pass is by the first that holds it, or by the last */
     int n_heights;
     int fail_exit;                /* 1: a fault ends the pass with ERR_IO; 0: the processor goes on alone */
@@ -199,8 +198,8 @@ uint32_t engine_accel_height(const struct layout_shapes *shapes, const struct bu
                              int layer, int block);
 
 /* What the engine will ask of an accelerator, with scratch of its choice; and the memory for that, which is in no item of the account. */
-void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum engine_work work, struct accel_need *out);
-uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum engine_work work, const struct accel *a);
+void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum plan_work work, struct accel_need *out);
+uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum plan_work work, const struct accel *a);
 
 const struct engine_config *engine_configuration(const struct engine *g);
 struct engine_stats engine_stats(const struct engine *g);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PRODUCT_TOKENS 32 /* of a product at a time, at most */
 #define MOST_PRODUCTS  4
 
 struct engine_accel {
@@ -161,9 +160,9 @@ static int by_address(const void *a, const void *b)
 
 static void add_dense(const struct engine *g, struct piece *to, int *n)
 {
-    if (g->c.accel.work >= ENGINE_WORK_HEAD)
+    if (g->c.accel.work & PLAN_WORK_HEAD)
         add_matrix(&g->weights.output, to, n);
-    for (int i = 0; i < model_depth(&g->h) && g->c.accel.work >= ENGINE_WORK_ALL; i++) {
+    for (int i = 0; i < model_depth(&g->h) && (g->c.accel.work & PLAN_WORK_ATTENTION); i++) {
         const struct dense_layer *l = &g->weights.layers[i];
         const struct dense_matrix *const all[] = { &l->q, &l->k, &l->v, &l->o, &l->q_a, &l->q_b, &l->kv_a, &l->delta_qkv, &l->delta_z,
                                                    &l->delta_beta, &l->delta_alpha, &l->delta_out, &l->shared_gate, &l->shared_up,
@@ -224,28 +223,29 @@ static int add_weights(struct engine *g, struct err *e)
 #define LAYER_BYTES      (18 * sizeof(struct piece))
 _Static_assert(FFN_BYTES(LAYOUT_MAX_PARTS) <= SCHEDULE_ENGINE_FFN && LAYER_BYTES <= SCHEDULE_ENGINE_LAYER, "plans have room for tables");
 
-void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum engine_work work, struct accel_need *out)
+void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum plan_work work, struct accel_need *out)
 {
-    uint64_t widest = 0, rows = 0, tokens = s->tokens < PRODUCT_TOKENS ? (uint64_t)s->tokens : PRODUCT_TOKENS;
+    uint64_t widest = 0, rows = 0, head = 0;
     *out = (struct accel_need){ .tokens = s->rows, .d_model = p->h.d_model, .neurons = p->h.n_ff };
-    if (work == ENGINE_WORK_FFN)
+    if (work == PLAN_WORK_FFN)
         return;
-    for (int l = -1; l < model_depth(&p->h); l++) {
-        uint64_t sum = 0;
+    for (int l = work & PLAN_WORK_HEAD ? -1 : 0; l < model_depth(&p->h); l++) {
+        uint64_t sum = 0, most = 0;
         for (int i = 0; i < p->n_dense; i++) {
             const struct pack_dense *d = &p->dense[i];
             if (d->layer != l || d->dims[1] < 2)
                 continue;
-            sum = l < 0 && d->dims[1] < sum ? sum : l < 0 ? d->dims[1] : sum + d->dims[1];
+            sum += d->dims[1];
+            most = d->dims[1] > most ? d->dims[1] : most;
             widest = d->dims[0] > widest ? d->dims[0] : widest;
         }
-        rows = sum > rows && (l < 0 || work == ENGINE_WORK_ALL) ? sum : rows;
+        head = l < 0 ? most : head;
+        rows = l >= 0 && sum > rows && (work & PLAN_WORK_ATTENTION) ? sum : rows;
     }
-    out->inputs = tokens * widest;
-    out->outputs = tokens * rows;
+    budget_engine_products(s->tokens, widest, rows, head, &out->inputs, &out->outputs);
 }
 
-uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum engine_work work, const struct accel *a)
+uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum plan_work work, const struct accel *a)
 {
     struct accel_need need;
     engine_accel_need(p, s, work, &need);
@@ -399,6 +399,14 @@ int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n,
 
 /* ---- other products ---- */
 
+/* Is it the accelerator's in a pass of so many tokens? The head is that of as many tokens as logits are asked for. */
+static int is_given(const struct engine *g, const struct dense_matrix *m, int n_tokens)
+{
+    const struct engine_accel_config *c = &g->c.accel;
+    enum plan_work work = c->n_heights ? c->heights[index_of(g, n_tokens)].work : PLAN_WORK_FFN;
+    return (work & (m == &g->weights.output ? PLAN_WORK_HEAD : PLAN_WORK_ATTENTION)) != 0;
+}
+
 struct polled {
     const struct dense_reads *reads;
     int failed;
@@ -429,9 +437,9 @@ static int products(void *ctx, const struct dense_matrix *const m[], float *cons
     struct engine_accel *x = ctx;
     struct polled polled = { reads, 0 };
     struct err why = { 0 };
-    uint64_t rows = 0, tokens = PRODUCT_TOKENS;
+    uint64_t rows = 0, tokens = SCHEDULE_ENGINE_TOKENS;
     int r = 0;
-    if (x->lost || n > MOST_PRODUCTS)
+    if (x->lost || n > MOST_PRODUCTS || !is_given(x->g, m[0], in->n_tokens))
         return 0;
     for (int i = 0; i < n; i++) {
         const struct accel_matrix one = { .data = m[i]->data, .type = m[i]->type, .n_rows = m[i]->n_rows, .n_cols = m[i]->n_cols,
@@ -461,7 +469,7 @@ static int products(void *ctx, const struct dense_matrix *const m[], float *cons
 const struct dense_elsewhere *engine_accel_products(struct engine *g)
 {
     struct engine_accel *x = g->accel;
-    if (!x || g->c.accel.work == ENGINE_WORK_FFN)
+    if (!x || g->c.accel.work == PLAN_WORK_FFN)
         return NULL;
     x->elsewhere = (struct dense_elsewhere){ products, x };
     return &x->elsewhere;

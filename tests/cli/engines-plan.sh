@@ -8,8 +8,8 @@ scratch
 P=$BIN/thermo-profile plan=$BIN/thermo-plan run=$BIN/thermo-run
 is() { [ "$1" = "$2" ] || { echo "'$1' instead of '$2'"; return 1; }; }
 
-# device NAME ENGINE LAUNCH_US NS_PER_WEIGHT [DRIVER_BYTES]: the measured device with such an accelerator, an FFN's weight in so many ns whatever
-# the tokens; its buffers are in the processor's memory, and its driver takes so much.
+# device NAME ENGINE LAUNCH_US NS_PER_WEIGHT [DRIVER_BYTES [NS_PER_WEIGHT]]: the measured device with such an accelerator, an FFN's weight in so
+# many ns whatever the tokens, and one of a product by itself; its buffers are in the processor's memory, and its driver takes so much.
 device()
 {
     python3 - "$tmp/box.csv" "$@" << 'END' > "$tmp/$1.csv" && "$P" import -q --db "$tmp/$1.sqlite" --csv "$tmp/$1.csv"
@@ -31,6 +31,10 @@ for b in 1, 8:
     for n in 64, 4096:
         for kind in 'f16', 'q4_0':
             row('accelerator_point', f'engine={engine};op=ffn/{kind};rows={n};cols=256;batch={b}', 'ns', launch + 3 * n * 256 * each, 'ns')
+for b in (1, 128) if len(sys.argv) > 7 else ():
+    for n in 64, 4096:
+        for kind in 'f16', 'q4_0', 'q8_0', 'f32':
+            row('accelerator_point', f'engine={engine};op=matmul/{kind};rows={n};cols=256;batch={b}', 'ns', launch + n * 256 * float(sys.argv[7]), 'ns')
 row('memory', f'engines={engine};pattern=seq;row=64KiB', 'bytes_per_s', bw, 'B/s')
 for t in range(1, threads + 1):
     row('memory', f'engines=cpu+{engine};pattern=seq;row=64KiB;threads={t}', 'bytes_per_s', 1.8 * bw, 'B/s')
@@ -44,11 +48,15 @@ solve() { # DEVICE OUT [...]
 heights() { python3 -c "import json,sys
 p = json.load(open(sys.argv[1]))
 print(p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in p['limits'][0]['batches']])" "$1"; }
+works() { python3 -c "import json,sys
+l = json.load(open(sys.argv[1]))['limits'][0]
+print(*[b.get('engine_work', 'ffn') for b in l['batches']])" "$1"; }
 
 check "the measured device" "$P" export --db "$hardware" --out "$tmp/box.csv"
 check "a fast accelerator beside it" device fast opencl:0 1 0.001
 check "a slow one" device slow opencl:0 40000 1000
 check "one that thermo-run cannot drive" device other npu 1 0.001
+check "one whose products alone are fast" device works opencl:0 1 1000 65536 0.001
 
 gets_some() { solve fast "$tmp/fast.json" --max-batch 2 && heights "$tmp/fast.json" && heights "$tmp/fast.json" | grep -q '^opencl:0 [1-9][0-9]* [1-9]'; }
 check "the fast one gets neurons at every batch size" gets_some
@@ -119,6 +127,17 @@ reported()
 }
 check "the report has what it brings, where there is one" reported
 check "explain adds up, and says what it brings or why nothing" explained
+gets_work() { solve works "$tmp/works.json" --max-batch 2 --prove --certificate "$tmp/works.smt2" && is "$(heights "$tmp/works.json") $(works "$tmp/works.json")" "opencl:0 0 0 all all" &&
+    "$plan" check "$tmp/works.json" --traces "$traces" --hardware "$tmp/works.sqlite" --certificate "$tmp/works.smt2"; }
+check "one whose products alone are fast gets attention's and the head's, and no neurons; the certificate holds it" gets_work
+shown() { "$plan" explain "$tmp/works.json" --traces "$traces" --hardware "$tmp/works.sqlite" --no-gains > "$tmp/text" &&
+    "$plan" explain "$tmp/works.json" --traces "$traces" --hardware "$tmp/works.sqlite" --no-gains --json > "$tmp/json" &&
+    python3 tests/explain_sums.py "$tmp/works.json" 0 "$tmp/text" "$tmp/json" &&
+    grep -q "batch 1: it computes 0 neurons of each FFN that are in memory, attention's products and the head: " "$tmp/text" &&
+    grep -q '"best_work":"all"' <(tr -d ' \n' < "$tmp/json"); }
+check "explain says so" shown
+undone() { sed 's/"engine_work": "all"/"engine_work": "head"/' "$tmp/works.json" > "$tmp/bad.json" && says 3 "the equations give" "$plan" check "$tmp/bad.json" --traces "$traces" --hardware "$tmp/works.sqlite"; }
+check "work that was changed is found" undone
 proven() { solve fast "$tmp/one.json" --prove --certificate "$tmp/cert.smt2" --smt2 "$tmp/one.smt2" && grep -q '(M26 ' "$tmp/one.smt2" &&
     "$plan" check "$tmp/one.json" $from --certificate "$tmp/cert.smt2"; }
 check "the certificate holds it" proven
@@ -177,6 +196,13 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
             ! cmp -s "$tmp/a" "$tmp/c"
     }
     check "the plan's engine and heights are taken, and --engine none overrides them" taken
+    work_taken() { # by hand the same bytes, and other ones than the processor's
+        local all="logits --model $packed --tokens 1,2,3 --memory 1GiB --engine-cache $tmp -q"
+        "$run" $all --plan "$tmp/works.json" > "$tmp/a" && "$run" $all --plan "$tmp/plain.json" --engine opencl:0 --engine-height 0 --engine-work all > "$tmp/b" &&
+            cmp "$tmp/a" "$tmp/b" && ! cmp -s "$tmp/a" "$tmp/d" && "$run" $all --plan "$tmp/works.json" --engine-work ffn > "$tmp/b" && cmp "$tmp/b" "$tmp/d" &&
+            "$run" $all --plan "$tmp/works.json" --engine-work head > "$tmp/b" && ! cmp -s "$tmp/b" "$tmp/d" && ! cmp -s "$tmp/b" "$tmp/a"
+    }
+    check "the plan's work is taken, and --engine-work overrides it" work_taken
     # What its driver takes is measured, and a plan has room for that, a quarter more, for it differs from start to start, and its buffers:
     # nothing has to give way, and the peak is within it (a sanitizer's own memory is not ours).
     fits()
@@ -185,15 +211,16 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
             --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" || return 1
         local bytes memory
         bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]) * 5 // 4)')
-        device driven opencl:0 1 0.001 "$bytes" && memory=$((bytes + (28 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
+        device driven opencl:0 1 0.001 "$bytes" 0.001 && memory=$((bytes + (30 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
             ! grep -q 'driver takes' "$tmp/driven.json" && "$plan" check -q "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" > "$tmp/out" &&
             "$plan" explain "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" --no-gains > "$tmp/text" && grep -q '^  engine  *[0-9]' "$tmp/text" &&
             "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine-cache "$tmp" --json -q > "$tmp/lines" &&
-            python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
+            is "$(works "$tmp/driven.json")" "all all" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
 s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
 assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
+assert [h['work'] for h in s['engine']['heights']] == ['all']
 assert s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']
 END
     }

@@ -53,7 +53,7 @@ cl() { logits --memory 1GiB --engine opencl --engine-cache "$tmp" "$@"; }
 all_heights()
 {
     for height in 100% 50% 64 0 1:10%,8:30%,70%; do
-        for work in ffn head all; do
+        for work in ffn head attention all; do
             cl --engine-height $height --engine-work $work > "$tmp/got" && within "$tmp/cpu" "$tmp/got" 1e-4 || return 1
         done
     done

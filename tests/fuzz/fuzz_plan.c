@@ -14,8 +14,10 @@ static void check_heights(const struct plan_limit *l, int most)
         abort();
     for (int i = 0; i < n; i++) {
         int to = h[i].tokens ? h[i].tokens : from < MODEL_MAX_CONTEXT ? MODEL_MAX_CONTEXT : from + 1;
-        uint32_t first = plan_pass_height(l, from), last = plan_pass_height(l, to);
-        if (to < from || h[i].neurons > first || h[i].neurons > last || (n < most && (h[i].neurons != first || h[i].neurons != last)))
+        struct plan_share s = h[i].share, first = plan_pass_share(l, from), last = plan_pass_share(l, to);
+        unsigned both = (unsigned)first.work & (unsigned)last.work;
+        if (to < from || s.neurons > first.neurons || s.neurons > last.neurons || (s.work & ~both) ||
+            (n < most && (s.neurons != first.neurons || s.neurons != last.neurons || s.work != first.work || s.work != last.work)))
             abort();
         from = to + 1;
     }

@@ -416,7 +416,8 @@ static struct cost_prompt prompt_at(const struct hw *hw, const struct inputs *in
     struct cost_residency residencies[2] = { { .hot = { hot, hot } }, { .hot = { hot, hot } } };
     struct cost_prompt t = { 0 };
     struct err e = { 0 };
-    CHECK_MSG(cost_prompt_of(hw, in, s, c, residencies, 64, tokens, (struct cost_prompt_heights){ height, 0 }, &t, &e) == 0, "%s", e.msg);
+    const struct cost_prompt_heights heights = { { height, PLAN_WORK_FFN }, { 0 } };
+    CHECK_MSG(cost_prompt_of(hw, in, s, c, residencies, 64, tokens, heights, &t, &e) == 0, "%s", e.msg);
     CHECK(near(t.ffn_ns, t.processor_ns + t.beyond_ns + t.shared_ns));
     return t;
 }
@@ -496,6 +497,55 @@ static void test_prompt_heights(void)
     hw_free(&hw), hw_free(&slow), hw_free(&few), hw_free(&work);
 }
 
+/* (M34): products of the same input are one call, 128 tokens at a time; the accelerator has what it does faster. */
+static void test_products(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000), slow = sample_hw(1, 2, 50000), none = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shapes s;
+    struct err e = { 0 };
+    struct cost_rates rates;
+    struct cost_choice c = { .mode = PLAN_DENSE, .n_classes = 1, .n = { 2 }, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1,
+                             .context = 200 }, with = c;
+    enum plan_work work;
+    sample_accel(&hw, 1000, 10, 10), sample_accel(&slow, 1000, 10, 10), sample_accel(&none, 1000, 10, 10);
+    sample_products(&hw, 1), sample_products(&slow, 1e5);
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(cost_work_known(&hw, &in, "opencl:0", 64) == PLAN_WORK_ALL && cost_work_known(&none, &in, "opencl:0", 1) == PLAN_WORK_FFN &&
+          cost_work_known(&hw, &in, "opencl:1", 1) == PLAN_WORK_FFN && cost_work_known(&hw, &in, NULL, 1) == PLAN_WORK_FFN);
+    with.engine = "opencl:0";
+    with.work = PLAN_WORK_ATTENTION;
+    const struct inputs_matrix *const a[] = { &in.layers[0].attn[0], &in.layers[0].attn[1], &in.layers[0].attn[2] };
+    CHECK(near(cost_engine_products_ns(&hw, &with, a, 3, 1), 1000 + 512) && near(cost_engine_products_ns(&hw, &with, a, 3, 270), 3 * 1512));
+    /* A layer's are two calls, Q, K and V, and output, and as many jobs less; what is left of products is K and V. */
+    CHECK(cost_rates_of(&hw, &in, &s.kind[0], &c, 1, &rates, NULL, &e) == 0);
+    rates.start_ns = 7;
+    struct cost_layer cpu = { 0 }, accel = { 0 };
+    cost_resident_of(&hw, &in, &c, &rates, 1, 0, &cpu, NULL);
+    cost_resident_of(&hw, &in, &with, &rates, 1, 0, &accel, NULL);
+    struct inputs bare = in;
+    struct inputs_layer empty[2] = { { .router.rows = 0 }, { .router.rows = 0 } };
+    bare.layers = empty;
+    struct cost_layer kv = { 0 };
+    cost_resident_of(&hw, &bare, &c, &rates, 1, 0, &kv, NULL);
+    CHECK(near(accel.products_ns, kv.products_ns + 1000 + 512 + 1000 + 256) && near(accel.jobs_ns, cpu.jobs_ns - 14) &&
+          near(accel.serial_ns, cpu.serial_ns));
+    double head = cost_head_ns(&hw, &in, &with, &rates, 1, NULL);
+    CHECK(near(head, cost_head_ns(&hw, &in, &c, &rates, 1, NULL)));
+    with.work = PLAN_WORK_HEAD;
+    struct inputs headless = in;
+    headless.head.rows = 0;
+    headless.head.bytes = 0;
+    CHECK(near(cost_head_ns(&hw, &in, &with, &rates, 1, NULL), cost_head_ns(&hw, &headless, &c, &rates, 1, NULL) - 7 +
+                                                                             hw_accel_ns(&hw, 0, "matmul/f16", 500, 256, 1, HW_TYPICAL)));
+    CHECK(cost_best_work(&hw, &in, &s, &c, "opencl:0", 1, &work, &e) == 0 && work == PLAN_WORK_ALL);
+    CHECK(cost_best_work(&slow, &in, &s, &c, "opencl:0", 1, &work, &e) == 0 && work == PLAN_WORK_FFN);
+    CHECK(cost_best_work(&none, &in, &s, &c, "opencl:0", 1, &work, &e) == 0 && work == PLAN_WORK_FFN);
+    inputs_done(&in);
+    hw_free(&hw), hw_free(&slow), hw_free(&none);
+}
+
 /* (M32) at its ends. A layer of one expert that every step misses; a read of it takes read_ns. */
 static struct plan_layer_figures one_expert(int ahead, double foreseen, double wasted, double read_ns, struct cost_terms *t)
 {
@@ -544,6 +594,7 @@ int main(void)
     test_ahead();
     test_prompt();
     test_prompt_heights();
+    test_products();
     kernels_init(0);
     test_paper();
     test_measured();

@@ -256,7 +256,7 @@ static double from_naive(const float *v)
 }
 
 /* Heights of one and of several tokens; with them, every way to run gives the same bits, and those of the naive pass within rounding. */
-static void test_model(const struct engine_sample *s, const struct es_predict *predicted, enum engine_work work, const char *name)
+static void test_model(const struct engine_sample *s, const struct es_predict *predicted, enum plan_work work, const char *name)
 {
     struct err e = { 0 };
     struct pack *p = NULL;
@@ -274,7 +274,7 @@ static void test_model(const struct engine_sample *s, const struct es_predict *p
         struct variant v = any_variant();
         int same = 1, tenths = round ? 6 : 10;
         v.predict = predicted ? &x : NULL;
-        asked = (struct engine_accel_config){ .work = work, .n_heights = 1, .heights = { { 0, 0, round == 1 ? 0.3 : 1 } } };
+        asked = (struct engine_accel_config){ .work = work, .n_heights = 1, .heights = { { 0, 0, round == 1 ? 0.3 : 1, work } } };
         v.hot = tenths;
         if (predicted) /* what it has is not predicted: as setup.c has it */
             for (int l = 0; l < ES_LAYERS; l++)
@@ -286,7 +286,7 @@ static void test_model(const struct engine_sample *s, const struct es_predict *p
             double d = from_naive(first);
             worst = d > worst ? d : worst;
         }
-        if (r < 0 || lost || (!round && !st.accel.neurons) || !st.accel.passes || (work != ENGINE_WORK_FFN && !st.accel.products)) {
+        if (r < 0 || lost || (!round && !st.accel.neurons) || !st.accel.passes || (work != PLAN_WORK_FFN && !st.accel.products)) {
             n_bad++;
             printf("# %s: %d %s, lost %d, %llu neurons\n", name, r, r < 0 ? e.msg : "", lost, (unsigned long long)st.accel.neurons);
         }
@@ -320,41 +320,41 @@ static struct engine_sample sample(enum layout_form form, uint32_t gate, uint32_
 static void test_models(void)
 {
     struct engine_sample s = sample(LAYOUT_SPLIT, QUANT_Q8_0, QUANT_F16);
-    test_model(&s, NULL, ENGINE_WORK_FFN, "split");
+    test_model(&s, NULL, PLAN_WORK_FFN, "split");
     s = sample(LAYOUT_BUNDLE, QUANT_Q4_0, QUANT_Q8_0);
     s.packed = 1;
     s.act = MODEL_ACT_SILU;
-    test_model(&s, NULL, ENGINE_WORK_HEAD, "bundle, silu, head");
+    test_model(&s, NULL, PLAN_WORK_HEAD, "bundle, silu, head");
     s = sample(LAYOUT_TWO_PHASE, QUANT_F32, QUANT_Q4_0);
     s.act = MODEL_ACT_DRELU;
-    test_model(&s, NULL, ENGINE_WORK_ALL, "two-phase, drelu, attention");
+    test_model(&s, NULL, PLAN_WORK_ALL, "two-phase, drelu, attention");
     s = sample(LAYOUT_TILES, QUANT_Q4_0, QUANT_Q6_K);
     s.cluster = 256;
     s.n_ff = 512;
-    test_model(&s, NULL, ENGINE_WORK_FFN, "tiles");
+    test_model(&s, NULL, PLAN_WORK_FFN, "tiles");
     s.types[LAYOUT_DOWN] = QUANT_Q8_0;
     s.cluster = 64;
     s.n_ff = 352;
     s.experts = 3;
     s.used = 2;
     s.act = MODEL_ACT_SILU;
-    test_model(&s, NULL, ENGINE_WORK_FFN, "tiles, the last one short, experts");
+    test_model(&s, NULL, PLAN_WORK_FFN, "tiles, the last one short, experts");
     s = sample(LAYOUT_SPLIT, QUANT_Q8_0, QUANT_Q8_0);
     s.n_ff = 72;
     s.experts = 4;
     s.used = 2;
-    test_model(&s, NULL, ENGINE_WORK_ALL, "experts, attention");
+    test_model(&s, NULL, PLAN_WORK_ALL, "experts, attention");
     s = sample(LAYOUT_BUNDLE, QUANT_Q8_0, QUANT_Q8_0);
     s.act = MODEL_ACT_SILU;
     s.thresholds = 1;
-    test_model(&s, NULL, ENGINE_WORK_FFN, "thresholds");
+    test_model(&s, NULL, PLAN_WORK_FFN, "thresholds");
     const struct es_predict p = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
     s = sample(LAYOUT_TWO_PHASE, QUANT_Q8_0, QUANT_Q8_0);
     s.rank = 32;
     s.predictor_type = QUANT_Q8_0;
-    test_model(&s, &p, ENGINE_WORK_FFN, "predicted");
+    test_model(&s, &p, PLAN_WORK_FFN, "predicted");
     s.n_ff = 2504; /* several ranges of neurons are scored, or none */
-    test_model(&s, &p, ENGINE_WORK_FFN, "predicted, ranges");
+    test_model(&s, &p, PLAN_WORK_FFN, "predicted, ranges");
 }
 
 /* ---- heights by batch size, and what is in no reach ---- */
@@ -408,7 +408,7 @@ static void test_faults(enum layout_form form, int experts, const struct es_pred
     es_naive(&s, NULL, ids, ES_SEQ, naive);
     for (int exits = 0; exits < 2; exits++)
         for (int k = 1; k <= calls; k += k < 12 ? 1 : 5) {
-            asked = (struct engine_accel_config){ .work = ENGINE_WORK_ALL, .n_heights = 1, .heights = { { 0, 0, 0.5 } },
+            asked = (struct engine_accel_config){ .work = PLAN_WORK_ALL, .n_heights = 1, .heights = { { 0, 0, 0.5, PLAN_WORK_ALL } },
                                                   .fail_exit = exits };
             seen.calls = seen.closed = 0;
             seen.fail_at = k;

@@ -246,7 +246,7 @@ static void check_engine(struct plan *p)
     CHECK(strstr(said_of(text, "\"engine\": \"opencl:0\"", "\"engine\": \"open cl\"", &e), "printable"));
     free(text);
     b->engine_neurons = 0;
-    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "no batch size gives neurons to it"));
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "no batch size gives work to it"));
     p->engine[0] = p->request.engine[0] = 0;
     b->predicted.layers[1].ffn_engine_ns = 0;
 }
@@ -285,7 +285,7 @@ static int same_heights(const struct plan_limit *l, int most, int n, const struc
     struct plan_height got[2 * PLAN_MAX_BATCHES];
     int same = plan_heights(l, got, most) == n;
     for (int i = 0; i < n && same; i++)
-        same = got[i].tokens == want[i].tokens && got[i].neurons == want[i].neurons;
+        same = got[i].tokens == want[i].tokens && got[i].share.neurons == want[i].share.neurons && got[i].share.work == want[i].share.work;
     return same;
 }
 
@@ -295,22 +295,30 @@ static void check_pass_heights(void)
     struct plan_batch b[] = { { .batch = 1, .engine_neurons = 0 }, { .batch = 4, .engine_neurons = 64 } };
     struct plan_limit l = { .n_batches = 2, .batches = b };
     l.prompt = (struct plan_prompt){ .n = 5, .tokens = { 1, 4, 8, 16, 32 }, .engine_neurons = { 0, 64, 128, 64, 256 } };
-    const struct plan_height decoding[] = { { 1, 0 }, { 0, 64 } };
-    CHECK(same_heights(&l, 16, 2, decoding) && plan_pass_height(&l, 1) == 0 && plan_pass_height(&l, 3) == 64);
-    CHECK(plan_pass_height(&l, 5) == 64 && plan_pass_height(&l, 1000) == 64 && plan_any_engine(&l) == 64); /* as the largest batch */
+    const struct plan_height decoding[] = { { 1, { 0 } }, { 0, { 64, PLAN_WORK_FFN } } };
+    CHECK(same_heights(&l, 16, 2, decoding) && plan_pass_share(&l, 1).neurons == 0 && plan_pass_share(&l, 3).neurons == 64);
+    CHECK(plan_pass_share(&l, 5).neurons == 64 && plan_pass_share(&l, 1000).neurons == 64); /* as the largest batch */
+    CHECK(plan_any_engine(&l) == 64);
     l.prompt.with_engine = 1;
-    const struct plan_height all[] = { { 1, 0 }, { 7, 64 }, { 15, 128 }, { 31, 64 }, { 0, 256 } };
+    const struct plan_height all[] = { { 1, { 0 } }, { 7, { 64, 0 } }, { 15, { 128, 0 } }, { 31, { 64, 0 } }, { 0, { 256, 0 } } };
     CHECK(same_heights(&l, 16, 5, all) && same_heights(&l, 5, 5, all) && plan_any_engine(&l) == 256);
     for (int n = 1, i = 0; n < 100; n++) {
         i += i < 4 && n > all[i].tokens;
-        CHECK(plan_pass_height(&l, n) == all[i].neurons);
+        CHECK(plan_pass_share(&l, n).neurons == all[i].share.neurons);
     }
-    const struct plan_height few[] = { { 1, 0 }, { 7, 64 }, { 0, 64 } }, one[] = { { 0, 0 } };
+    const struct plan_height few[] = { { 1, { 0 } }, { 7, { 64, 0 } }, { 0, { 64, 0 } } }, one[] = { { 0, { 0 } } };
     CHECK(same_heights(&l, 3, 3, few) && same_heights(&l, 1, 1, one));
     l.prompt.tokens[1] = 3; /* passes of 5 to 7 tokens have what is stated of 3, were it not what 4 have */
     l.prompt.engine_neurons[1] = 192;
-    const struct plan_height gap[] = { { 1, 0 }, { 4, 64 }, { 7, 192 }, { 15, 128 }, { 31, 64 }, { 0, 256 } };
-    CHECK(same_heights(&l, 16, 6, gap) && plan_pass_height(&l, 4) == 64 && plan_pass_height(&l, 6) == 192);
+    const struct plan_height gap[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 7, { 192, 0 } }, { 15, { 128, 0 } }, { 31, { 64, 0 } },
+                                       { 0, { 256, 0 } } };
+    const struct plan_height given[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 7, { 192, PLAN_WORK_HEAD } }, { 15, { 128, 0 } },
+                                         { 31, { 64, 0 } }, { 0, { 256, PLAN_WORK_ATTENTION } } };
+    const struct plan_height least[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 0, { 64, 0 } } };
+    CHECK(same_heights(&l, 16, 6, gap) && plan_pass_share(&l, 4).neurons == 64 && plan_pass_share(&l, 6).neurons == 192);
+    l.prompt.engine_work[1] = PLAN_WORK_HEAD;
+    l.prompt.engine_work[4] = PLAN_WORK_ATTENTION;
+    CHECK(same_heights(&l, 16, 6, given) && same_heights(&l, 3, 3, least) && plan_any_work(&l) == PLAN_WORK_ALL);
 }
 
 /* Times of guesses in a plan: revision 8, and their rules. */
@@ -439,6 +447,44 @@ static void check_prompt_engine(struct plan *p)
     CHECK(plan_revision(p) == 7);
 }
 
+/* What an engine computes beside neurons: revision 10, also where it has none of these. */
+static void check_work(struct plan *p)
+{
+    struct plan_limit *l = &p->limits[1];
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    l->batches[0].engine_work = PLAN_WORK_ALL;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].batches[0].engine_work is 'all'; the plan names no engine"));
+    snprintf(p->engine, sizeof p->engine, "opencl:0");
+    CHECK(plan_revision(p) == 10 && plan_uses_engine(l) && !plan_uses_engine(&p->limits[0]) && !plan_any_engine(l));
+    l->prompt = (struct plan_prompt){ .n = 3, .tokens = { 1, 32, 64 }, .with_engine = 1,
+                                      .engine_work = { PLAN_WORK_ALL, PLAN_WORK_FFN, PLAN_WORK_ATTENTION } };
+    for (int i = 1; i < l->n_batches; i++)
+        CHECK(l->batches[i].batch < 32);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"revision\": 10") && strstr(text, "\"engine_work\": \"all\"") &&
+          strstr(text, "\"engine_work\": [\"all\", \"ffn\", \"attention\"]"));
+    CHECK(q.limits[1].batches[0].engine_work == PLAN_WORK_ALL && plan_any_work(&q.limits[1]) == PLAN_WORK_ALL &&
+          plan_pass_share(&q.limits[1], 64).work == PLAN_WORK_ATTENTION && plan_pass_share(&q.limits[1], 32).work == PLAN_WORK_FFN);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    const char *was = "\"engine_work\": [\"all\", \"ffn\", \"attention\"]";
+    CHECK(strstr(said_of(text, was, "\"engine_work\": [\"ffn\", \"ffn\", \"attention\"]", &e),
+                 "engine_work[0] is 'ffn'; passes of 1 tokens have 'all'"));
+    CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\"]", &e), "engine_work has 2 elements; 3 are needed"));
+    CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\", 2]", &e), "prompt.engine_work[2] is none of"));
+    CHECK(strstr(said_of(text, was, "\"engine_work\": \"all\"", &e), "prompt.engine_work is not an array"));
+    CHECK(strstr(said_of(text, "\"engine_work\": \"all\"", "\"engine_work\": \"ffn\"", &e), "is 'ffn'; known: head, attention, all"));
+    CHECK(strstr(said_of(text, "\"revision\": 10", "\"revision\": 9", &e), "unknown key 'engine_work'"));
+    free(text);
+    l->batches[0].engine_work = PLAN_WORK_FFN;
+    l->prompt = (struct plan_prompt){ 0 };
+    p->engine[0] = 0;
+}
+
 int main(void)
 {
     mixed_types();
@@ -484,9 +530,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":10", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 10"));
-    memcpy(strstr(full, "\"revision\":10"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":11", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 11"));
+    memcpy(strstr(full, "\"revision\":11"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 
@@ -504,6 +550,7 @@ int main(void)
     check_engine(&p);
     check_prompt(&p);
     check_guesses_of(&p);
+    check_work(&p);
     check_prompt_engine(&p);
     check_pass_heights();
 

@@ -710,7 +710,7 @@ static void test_prompt_heights(void)
         bad += l->prompt.tokens[i] <= 4 && own;
         some += own > 0 && own < 1024;
     }
-    CHECK(bad == 0 && some > 0 && plan_pass_height(l, 1) == 0 && plan_pass_height(l, 256) > 0);
+    CHECK(bad == 0 && some > 0 && plan_pass_share(l, 1).neurons == 0 && plan_pass_share(l, 256).neurons > 0);
     problem_done(&pr);
     struct plan_limit *t = &p.limits[0];
     uint32_t was = t->prompt.engine_neurons[t->prompt.n - 1];
@@ -737,7 +737,7 @@ static void test_prompt_heights(void)
         *(without ? &whole_ns : &less_ns) = ns;
         CHECK(p.revision == (without ? 7 : 8) && p.limits[0].prompt.with_engine != without && (p.engine[0] == 0) == without);
         CHECK(text && (strstr(text, "do not fit beside the plan") != NULL) == without);
-        CHECK(p.limits[0].account_bytes <= with - 1 && plan_pass_height(&p.limits[0], 4) == 0);
+        CHECK(p.limits[0].account_bytes <= with - 1 && plan_pass_share(&p.limits[0], 4).neurons == 0);
         CHECK(without || (less_ns > whole_ns && less_ns < 1.03 * whole_ns && p.limits[0].gap > 1 - whole_ns / less_ns - 1e-9));
         plan_done(&p);
         free(text);

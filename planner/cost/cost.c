@@ -613,6 +613,86 @@ static double turn_of(const struct cost_rates *r, const struct cost_layer *l, co
     return cost_turn_ns(cold->reads, r->depth, cold->together, r->ffn_factor * work_ns, r->io_factor * cold->ns);
 }
 
+/* What processors do in a layer beside products, ns, without a calibration's factors; and the reads that it is for. */
+struct busy {
+    double reads, gate_bytes, streams, cpu_ns; /* cpu_ns: of all reads */
+    double submission, io_cpu, cache_overhead, verify, guess;
+};
+
+INLINE struct busy busy_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                           const struct cost_cold *cold)
+{
+    struct busy b = { .reads = missing(c, f), .gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes,
+                      .streams = f->stream_bytes / r->stream_block };
+    b.cpu_ns = (b.streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
+    b.submission = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
+    b.io_cpu = cost_io_cpu_ns(1, b.cpu_ns, r->threads, r->cores);
+    b.cache_overhead = cost_cache_overhead_ns(f->lookups, r->lookup_ns, b.reads * f->copied, r->admit_ns, r->threads);
+    b.verify = cost_verify_ns(b.gate_bytes + b.reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
+    b.guess = is_early(c, f) ? f->early[REPLAY_AHEAD_STEPS] * l->guess_ns : 0;
+    return b;
+}
+
+/* What of a layer's reads is waited for, and when, ns. */
+struct waits {
+    double stream, single, last;            /* without a calibration's factors */
+    double known, early, left, early_left;  /* before activations are known; what attention does not hide of it */
+    double window, first, turn, reads;
+    int in_order;                           /* dense mode, and nothing but streams */
+};
+
+INLINE struct waits waits_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                             const struct cost_cold *cold, const struct busy *b)
+{
+    struct waits w = { .stream = cost_stream_ns(f->stream_bytes, r->stream_bw), .single = cost_reads_ns(&r->single, f->single_reads) };
+    double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
+                        cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
+    double tail = f->tail;
+    w.first = b->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
+    w.last = f->at_once ? 0 : cold->last_ns;
+    w.known = r->io_factor * (w.stream + w.single);
+    w.early = r->io_factor * cold->early_ns;
+    w.left = cost_ahead_ns(w.known, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
+    w.early_left = cost_left_ns(w.early, l->attention_ns);
+    if (is_early(c, f) && b->reads > 0 && f->reads > 0) {
+        w.window = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), w.early, r->io_factor * cold->ns);
+        tail *= smaller(1, cost_late_reads(b->reads, foreseen(c, f), cost_left_ns(w.early, w.window), w.early)) / smaller(1, f->reads);
+    }
+    w.first += r->ffn_factor * l->compute_ns * tail;
+    w.in_order = c->mode == PLAN_DENSE && b->reads <= 0 && b->streams > 0;
+    if (w.in_order)
+        w.first = w.left + held_ns(r, l, f, b->verify, smaller(w.known, r->io_factor * buffers_ns) - (w.known - w.left));
+    w.turn = f->at_once || c->mode == PLAN_DENSE ? 0 : turn_of(r, l, f, cold);
+    w.reads = larger(w.left, w.first) + w.early_left + r->io_factor * (cold->ns - w.last) + w.turn;
+    return w;
+}
+
+static struct cost_terms terms_of(const struct cost_rates *r, const struct cost_layer *l, const struct cost_cold *cold,
+                                  const struct busy *b, const struct waits *w, const struct plan_layer_figures *o, double predictor_ns)
+{
+    return (struct cost_terms){
+        .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->contention_ns), .start = r->ffn_factor * l->start_ns,
+        .contention = r->ffn_factor * l->contention_ns, .io_cpu = r->ffn_factor * b->io_cpu,
+        .submission = r->ffn_factor * b->submission, .cache_overhead = r->ffn_factor * b->cache_overhead,
+        .verify = r->ffn_factor * b->verify, .stream = r->io_factor * w->stream, .single = r->io_factor * w->single,
+        .guess = r->ffn_factor * b->guess, .early = w->early,
+        .hidden = w->known - w->left + w->early - w->early_left,
+        .first = larger(0, w->first - w->left), .cold = r->io_factor * cold->ns,
+        .last = r->io_factor * w->last, .turn = w->turn, .lane = o->io_ns - w->reads, .scores = l->predict_ns,
+        .feed = o->predict_ns - l->predict_ns, .predictor = predictor_ns,
+        .overlap = o->attention_ns + o->predict_ns + cost_work_ns(o) + o->io_ns + o->exposed_ns - o->total_ns,
+    };
+}
+
+/* By the paper's equations. */
+INLINE void paper_figures(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                          struct plan_layer_figures *o)
+{
+    o->read_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes + missing(c, f) * r->cold_bytes;
+    o->io_ns = paper_io_ns(r, l, f, c->mode);
+    o->total_ns = cost_compute_ns(o->attention_ns + o->predict_ns, o->ffn_compute_ns, o->io_ns);
+}
+
 /* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
  * there is to tell then falls away. */
 INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
@@ -620,53 +700,26 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
 {
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
-                                    .active = l->active };
-    double reads = missing(c, f), gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
-    o.read_bytes = gate_bytes + reads * r->cold_bytes;
-    o.hit_rate = f->lookups > 0 ? larger(0, 1 - reads / f->lookups) : 0;
+                                    .active = l->active, .hit_rate = f->lookups > 0 ? larger(0, 1 - missing(c, f) / f->lookups) : 0 };
     if (c->model == PLAN_COST_PAPER) {
         if (t)
             *t = (struct cost_terms){ 0 };
-        o.io_ns = paper_io_ns(r, l, f, c->mode);
-        o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
+        paper_figures(c, r, l, f, &o);
         return o;
     }
-    o.read_bytes = gate_bytes + cold->bytes;
-    double streams = f->stream_bytes / r->stream_block;
-    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
-    double submission_ns = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
-    double io_cpu_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
-    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, reads * f->copied, r->admit_ns, r->threads);
-    double verify_ns = cost_verify_ns(gate_bytes + reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
-    double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
-    double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
-                        cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
-    double first_ns = reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
-    double last_ns = f->at_once ? 0 : cold->last_ns;
-    double known_ns = r->io_factor * (stream_ns + single_ns), early_ns = r->io_factor * cold->early_ns;
-    double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    double early_left_ns = cost_left_ns(early_ns, l->attention_ns), window_ns = 0, tail = f->tail;
-    if (is_early(c, f) && reads > 0 && f->reads > 0) {
-        window_ns = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), early_ns, r->io_factor * cold->ns);
-        tail *= smaller(1, cost_late_reads(reads, foreseen(c, f), cost_left_ns(early_ns, window_ns), early_ns)) / smaller(1, f->reads);
-    }
-    first_ns += r->ffn_factor * l->compute_ns * tail;
-    int in_order = c->mode == PLAN_DENSE && reads <= 0 && streams > 0;
-    if (in_order)
-        first_ns = left_ns + held_ns(r, l, f, verify_ns, smaller(known_ns, r->io_factor * buffers_ns) - (known_ns - left_ns));
-    double turn_ns = f->at_once || c->mode == PLAN_DENSE ? 0 : turn_of(r, l, f, cold);
-    double reads_ns = larger(left_ns, first_ns) + early_left_ns + r->io_factor * (cold->ns - last_ns) + turn_ns;
-    o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = reads > 0 ? last_ns : in_order ? 0 : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    double guess_ns = is_early(c, f) ? f->early[REPLAY_AHEAD_STEPS] * l->guess_ns : 0;
-    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns + guess_ns);
+    const struct busy b = busy_of(c, r, l, f, cold);
+    const struct waits w = waits_of(c, r, l, f, cold, &b);
+    o.read_bytes = b.gate_bytes + cold->bytes;
+    o.io_ns = larger(w.reads, r->io_factor * cost_lane_ns(1, b.cpu_ns, r->threads, r->lanes, r->cores));
+    o.exposed_ns = b.reads > 0 ? w.last : w.in_order ? 0 : cost_exposed_ns(b.streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + b.submission + (b.io_cpu + b.cache_overhead) + b.verify + b.guess);
     o.ffn_memory_ns *= r->ffn_factor;
     if (l->engine_ns > 0)
         o.ffn_engine_ns = cost_both_ns(larger(o.ffn_compute_ns, o.ffn_memory_ns), r->ffn_factor * l->engine_ns,
                                        r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)
-        o.exposed_ns = burst_ns(c, r, f, window_ns, cost_work_ns(&o), first_ns, o.io_ns);
+        o.exposed_ns = burst_ns(c, r, f, w.window, cost_work_ns(&o), w.first, o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
@@ -674,18 +727,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     o.total_ns = smaller(o.total_ns, ahead_ns);
     if (t)
-        *t = (struct cost_terms){
-            .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->contention_ns), .start = r->ffn_factor * l->start_ns,
-            .contention = r->ffn_factor * l->contention_ns, .io_cpu = r->ffn_factor * io_cpu_ns,
-            .submission = r->ffn_factor * submission_ns, .cache_overhead = r->ffn_factor * cache_overhead_ns,
-            .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
-            .guess = r->ffn_factor * guess_ns, .early = early_ns,
-            .hidden = known_ns - left_ns + early_ns - early_left_ns,
-            .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
-            .last = r->io_factor * last_ns, .turn = turn_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
-            .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
-            .overlap = o.attention_ns + o.predict_ns + cost_work_ns(&o) + o.io_ns + o.exposed_ns - o.total_ns,
-        };
+        *t = terms_of(r, l, cold, &b, &w, &o, predictor_ns);
     return o;
 }
 

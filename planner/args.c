@@ -131,6 +131,32 @@ void args_rows(struct args *a, struct opt *rows)
     memcpy(rows, table, sizeof table);
 }
 
+void args_guesser_rows(struct args_guesser *a, struct opt rows[ARGS_GUESSER_ROWS])
+{
+    const struct opt table[ARGS_GUESSER_ROWS] = {
+        { .name = "draft-plan", .type = OPT_STRING, .dest = &a->draft_plan, .arg = "FILE", .file = OPT_READ,
+          .help = "Guesses of further tokens are a draft model's, whose plan this is, for the same device: the time that they take counts "
+                  "in how many are the fastest. The draft's memory is no part of --memory here.",
+          .def = "they take no time, as those of --guess lookup" },
+        { .name = "draft-memory", .type = OPT_SIZE, .dest = &a->draft_memory, .arg = "SIZE",
+          .help = "With --draft-plan: its largest limit within that.", .def = "its largest" },
+        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
+          .help = "Guesses are those of the model's own layer for multi-token prediction, packed by thermo-pack mtp; likewise." },
+    };
+    memcpy(rows, table, sizeof table);
+}
+
+int args_guesser_of(const struct args_guesser *a, const struct args_inputs *in, struct guesser *out, struct err *e)
+{
+    if (a->draft_memory && !a->draft_plan)
+        return err_set(e, ERR_USAGE, "--draft-memory belongs to --draft-plan");
+    if (a->draft_plan && a->mtp)
+        return err_set(e, ERR_USAGE, "--draft-plan does not go with --mtp: one of them guesses");
+    if (a->draft_plan)
+        return planning_draft(a->draft_plan, a->draft_memory, in->hw.name, out, e);
+    return a->mtp ? planning_mtp(a->mtp, &in->in, out, e) : 0;
+}
+
 /* Next item of a comma-separated list, copied; 0 at the end. */
 static int next_item(const char **list, char *out, size_t len)
 {

@@ -5,6 +5,7 @@
 #include "common/cli/opt.h"
 
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_guesses.h"
 
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
@@ -33,6 +34,15 @@ struct args_inputs {
  * 0. ERR_USAGE names the option. */
 int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e);
 void args_done(struct args_inputs *in); /* accepts a zeroed one */
+
+/* Who guesses further tokens, of solve and check; nobody is said: a source that takes no time. */
+struct args_guesser {
+    const char *draft_plan, *mtp;
+    uint64_t draft_memory;
+};
+#define ARGS_GUESSER_ROWS 3
+void args_guesser_rows(struct args_guesser *a, struct opt rows[ARGS_GUESSER_ROWS]);
+int args_guesser_of(const struct args_guesser *a, const struct args_inputs *in, struct guesser *out, struct err *e);
 
 /* The model, from exactly one of a trace and a description; notes as for describe_inputs. */
 int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,

@@ -45,6 +45,7 @@ static void print_line(void *ctx, int worse, const char *text)
 struct wish {
     const char *plan, *against, *certificate;
     struct args request;        /* where the plan came from; with solve, what was asked for: as below where nothing is said */
+    struct args_guesser guesser; /* with solve; as the plan has it where nothing is said */
     double tolerance;
     int solve, prove, json;
 };
@@ -149,6 +150,7 @@ static int solve_again(const struct wish *w, const struct plan *p, struct findin
     struct args_inputs in = { 0 };
     struct plan again = { 0 };
     struct proof proof = { .path = w->certificate };
+    struct guesser who = planning_guesser_of(p);
     char *memory = memory_of(p);
     if (!memory)
         return err_set(e, ERR_NOMEM, "out of memory for a check");
@@ -157,12 +159,15 @@ static int solve_again(const struct wish *w, const struct plan *p, struct findin
     if (r == 0)
         r = args_load(&a, 1, &in, e);
     free(memory);
-    if (r < 0)
+    if (r < 0 || (r = args_guesser_of(&w->guesser, &in, &who, e)) < 0) {
+        args_done(&in);
         return r;
+    }
+    f->asked |= w->guesser.draft_plan || w->guesser.mtp ? CHECK_ASKED_GUESSER : 0;
     in.request.prove = w->prove;
     if ((r = proof_begin(&proof, &in.request, e)) < 0 || (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &again, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);
-    else if (states_guesses(p) && (r = planning_guesses(&again, &in.in, &in.hw, e)) < 0)
+    else if (states_guesses(p) && (r = planning_guesses(&again, &in.in, &in.hw, &who, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);
     else if ((r = again_compare(p, w->plan, &again, e)) == 0)
         r = proof_compare(&proof, &again, e);
@@ -284,7 +289,7 @@ int cmd_check(int argc, char **argv)
     struct wish w = { .tolerance = 0.1 };
     int n_pos, r, worse = 0;
     struct err e = { 0 };
-    struct opt opts[ARGS_ROWS + 8] = { 0 };
+    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 8] = { 0 };
     const struct opt own[8] = {
         { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json", .file = OPT_READ,
           .help = "An older plan to compare with." },
@@ -307,7 +312,8 @@ int cmd_check(int argc, char **argv)
     args_rows(&w.request, opts);
     for (int i = 0; i < ARGS_ROWS; i++)
         opts[i].required = 0;
-    memcpy(opts + ARGS_ROWS, own, sizeof own);
+    args_guesser_rows(&w.guesser, opts + ARGS_ROWS);
+    memcpy(opts + ARGS_ROWS + ARGS_GUESSER_ROWS, own, sizeof own);
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos != 1)
@@ -316,7 +322,7 @@ int cmd_check(int argc, char **argv)
         err_set(&e, ERR_USAGE, "--hardware alone checks no figure: give --traces or --description too");
     else if (w.solve && !w.request.hardware)
         err_set(&e, ERR_USAGE, "--solve needs --hardware, and --traces or --description");
-    else if (!w.solve && (w.prove || says_more(&w.request)))
+    else if (!w.solve && (w.prove || w.guesser.draft_plan || w.guesser.mtp || w.guesser.draft_memory || says_more(&w.request)))
         err_set(&e, ERR_USAGE, "--prove and the options of a request go with --solve, which solves it again");
     if (e.code)
         return opt_fail(&e);

@@ -175,15 +175,17 @@ static void text_engine(const struct explain *x)
 
 static void text_guesses(const struct plan_guesses *g)
 {
-    char bytes[32];
+    char bytes[32], from[80] = "from a source that takes no time";
+    if (g->source)
+        snprintf(from, sizeof from, "by %s, which takes %.4g ms for each guess", plan_source_name(g->source), g->guess_ns / 1e6);
     if (g->n)
         printf("\nGuesses (thermo-run generate --guess): passes over tokens that follow each other, (M30)\n");
     for (int i = 0; i < g->n; i++)
         printf("  %2d token%s %.4g ms, %s read\n", g->tokens[i], i ? "s:" : ": ", g->pass_ns[i] / 1e6,
                size_format((uint64_t)g->read_bytes[i], bytes, sizeof bytes));
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
-        printf("  where a share of %g comes true, from a source that takes no time: %d guesses a pass, %.4g times as fast\n",
-               g->acceptance[i], g->best[i], g->speedup[i]);
+        printf("  where a share of %g comes true, %s: %d guesses a pass, %.4g times as fast\n", g->acceptance[i], from, g->best[i],
+               g->speedup[i]);
 }
 
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
@@ -370,6 +372,10 @@ static void json_guesses(struct js *to, const struct plan_guesses *g)
     }
     js_set(o, "passes", passes);
     js_set(o, "acceptances", shares);
+    if (g->source) {
+        js_set_str(o, "source", plan_source_name(g->source));
+        js_set_num(o, "guess_ns", g->guess_ns);
+    }
     js_set(to, "guesses", o);
 }
 

@@ -37,8 +37,12 @@ static const struct opt_usage usage = {
 
 static void print_guesses(const struct plan_guesses *g)
 {
+    if (g->n)
+        printf("  guesses");
+    if (g->n && g->source)
+        printf(" by %s, %.4g ms each", plan_source_name(g->source), g->guess_ns / 1e6);
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
-        printf("%s%g true %d a pass, %.3g times as fast", i ? "; of " : "  guesses: of ", g->acceptance[i], g->best[i], g->speedup[i]);
+        printf("%s%g true %d a pass, %.3g times as fast", i ? "; of " : ": of ", g->acceptance[i], g->best[i], g->speedup[i]);
     if (g->n)
         printf("\n");
 }
@@ -173,8 +177,19 @@ static int check_smt2(const struct request *q, struct err *e)
 /* What is asked for beside the plan. */
 struct wish {
     const char *out, *certificate, *smt2;
+    struct args_guesser guesser;
     int prove, json;
 };
+
+/* Where nothing is predicted of guesses, a source changes nothing. */
+static void warn_of_guesses(const struct plan *p, const struct guesser *who)
+{
+    for (int i = 0; i < p->n_limits && who->source; i++)
+        if (!p->limits[i].guesses.n) {
+            log_warn("what guesses bring is not predicted here (docs/cost-model.md), nor what their source takes");
+            return;
+        }
+}
 
 static int run(const struct args *a, const struct wish *w, struct err *e)
 {
@@ -186,15 +201,18 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
     struct plan p = { 0 };
     struct notes ignored = { 0 };
     struct diagnosis diagnosis = { 0 };
+    struct guesser who = { PLAN_SOURCE_FREE, 0 };
     int r = args_load(a, 1, &in, e);
-    if (r < 0)
+    if (r < 0 || (r = args_guesser_of(&w->guesser, &in, &who, e)) < 0) {
+        args_done(&in);
         return r;
+    }
     in.request.diagnosis = &diagnosis;
     in.request.prove = w->prove;
     if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(&in.request, e) : 0) == 0 &&
         (r = proof_begin(&proof, &in.request, e)) == 0 &&
         (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
-        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 && (r = planning_guesses(&p, &in.in, &in.hw, e)) == 0 &&
+        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 && (r = planning_guesses(&p, &in.in, &in.hw, &who, e)) == 0 &&
         (r = smt2 ? problem_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
         (r = plan_write(&p, out, e)) == 0 && smt2)
         r = file_replace(smt2, stated, stated_len, e);
@@ -202,6 +220,8 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
     free(stated);
     if (r == 0)
         r = warn_of_figures(&in.hw, &p, e);
+    if (r == 0)
+        warn_of_guesses(&p, &who);
     if (r == ERR_INFEASIBLE && w->json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
     if (r == 0 && w->json) {
@@ -230,7 +250,7 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
 int cmd_solve(int argc, char **argv)
 {
     struct args a;
-    struct opt opts[ARGS_ROWS + 7];
+    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 7];
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
@@ -256,7 +276,8 @@ int cmd_solve(int argc, char **argv)
                                                                          "the contradicting limits and the nearest values." },
         { 0 },
     };
-    memcpy(opts + ARGS_ROWS, mine, sizeof mine);
+    args_guesser_rows(&w.guesser, opts + ARGS_ROWS);
+    memcpy(opts + ARGS_ROWS + ARGS_GUESSER_ROWS, mine, sizeof mine);
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos > 0) {

@@ -426,7 +426,8 @@ static int run_engine(struct talk *t, struct err *e)
     catch_interrupt();
     const struct guess_config guesses = { .most = !t->a->guess ? 0 : mtp ? GUESS_USUAL : GUESS_MOST, .mode = SESSION_PREDICTED,
                                           .source = mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
-                                          .ctx = &t->mtp, .costly = mtp, .plan = setup_guesses(t->s) };
+                                          .ctx = &t->mtp, .costly = mtp, .plan = setup_guesses(t->s),
+                                          .guess_ns = mtp ? setup_guess_ns(t->s, PLAN_SOURCE_MTP) : 0 };
     guess_init(&t->guess, &guesses, &t->session);
     if ((!mtp || (r = mtp_start(&t->mtp, t->s, g, e)) == 0) && (r = session_init(&t->session, g, &q, e)) == 0)
         r = converse(t, e);

@@ -252,7 +252,7 @@ static int run_loaded(struct run *r, struct err *e)
                                         .source = drafts ? draft_guess : mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
                                         .ctx = mtp ? (void *)&r->mtp : &r->draft, .costly = drafts || mtp, .never = r->eog,
                                         .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED,
-                                        .plan = setup_guesses(r->s) };
+                                        .plan = setup_guesses(r->s), .guess_ns = generate_guess_ns(r->a, r->s) };
         r->draft.never = r->mtp.never = q.never;
         r->draft.n_never = r->mtp.n_never = q.n_never;
         guess_init(&r->guess, &q, &r->session);
@@ -260,6 +260,7 @@ static int run_loaded(struct run *r, struct err *e)
         r->report.guessing = r->a->guess;
         r->report.guess_most = q.most;
         r->report.guesses = r->guess.stats;
+        r->report.guess_ns = q.guess_ns;
         r->report.decode_ns = (uint64_t)(progress_now_ns() - start);
         r->report.decode = engine_stats(r->g);
     }

@@ -82,6 +82,12 @@ int generate_check(const struct generate_args *a, struct err *e)
     return 0;
 }
 
+double generate_guess_ns(const struct generate_args *a, const struct setup *s)
+{
+    return setup_guess_ns(s, a->guess == GENERATE_GUESS_DRAFT ? PLAN_SOURCE_DRAFT :
+                             a->guess == GENERATE_GUESS_MTP ? PLAN_SOURCE_MTP : PLAN_SOURCE_FREE);
+}
+
 int generate_eog(const struct setup *s, int32_t *eog)
 {
     int n = 0;
@@ -161,7 +167,8 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
     const struct guess_many_config guesses = { .most = a->guess_most ? a->guess_most : GUESS_USUAL, .costly = drafts || mtp,
                                                .source = drafts ? draft_guess_many : mtp ? mtp_guess_many : guess_lookup_many,
                                                .ready = mtp ? mtp_ready_many : NULL, .watcher = mtp ? &mtp_watcher : NULL,
-                                               .ctx = mtp ? (void *)&g->mtp : &g->draft, .batches = g->setup.planned,
+                                               .ctx = mtp ? (void *)&g->mtp : &g->draft, .guess_ns = generate_guess_ns(a, &g->setup),
+                                               .batches = g->setup.planned,
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .token = token, .end = end, .ctx = ctx };

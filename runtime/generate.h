@@ -36,6 +36,9 @@ int generate_check(const struct generate_args *a, struct err *e);
 int generate_best(struct generate_args *a, struct err *e);
 int generate_prompts(struct generate_args *a, struct err *e);
 
+/* What a guess of the source that was asked for takes by the plan; 0: not known, or nothing. */
+double generate_guess_ns(const struct generate_args *a, const struct setup *s);
+
 /* Tokens that end a text: how many were put into eog[GENERATE_EOG]. */
 int generate_eog(const struct setup *s, int32_t *eog);
 

@@ -251,7 +251,10 @@ static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
     fputs("]", f);
     if (p && g->tried) {
         int best = planned_guesses(p, r, &acceptance, &speedup);
-        fprintf(f, ",\"planned\":{\"acceptance\":%.6g,\"guesses\":%d,\"speedup\":%.6g}", acceptance, best, speedup);
+        fprintf(f, ",\"planned\":{\"acceptance\":%.6g,\"guesses\":%d,\"speedup\":%.6g", acceptance, best, speedup);
+        if (r->guess_ns > 0)
+            fprintf(f, ",\"guess_ms\":%.6g", r->guess_ns / 1e6);
+        fputs("}", f);
     }
     fputs("}", f);
 }
@@ -277,6 +280,8 @@ static void guesses_text(const struct setup *s, const struct report *r)
         log_info("        ms of passes by their tokens%s: %s", p ? " (and by the plan)" : "", text);
     if (p && g->tried) {
         int best = planned_guesses(p, r, &acceptance, &speedup);
+        if (r->guess_ns > 0 && g->guessed)
+            log_info("        a guess took %.4g ms (%.4g by the plan)", (double)g->source_ns / (double)g->guessed / 1e6, r->guess_ns / 1e6);
         log_info("        with a share of %.2f that come true the plan makes %d a pass, %.3g times as fast", acceptance, best, speedup);
     }
 }

@@ -18,6 +18,7 @@ struct report {
     uint64_t seed;
     int guessing, guess_most;     /* with guesses; of a pass, at most */
     struct guess_stats guesses;
+    double guess_ns;              /* of a guess, for its source, by the plan; 0: not known */
 };
 
 /* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */

@@ -82,6 +82,13 @@ static inline const struct plan_guesses *setup_guesses(const struct setup *s)
     return s->limit.guesses.n && s->config.mode == s->limit.mode ? &s->limit.guesses : NULL;
 }
 
+/* What a guess of that source takes by the plan, if it was planned for; 0: that is not known. */
+static inline double setup_guess_ns(const struct setup *s, enum plan_source source)
+{
+    const struct plan_guesses *g = setup_guesses(s);
+    return g && g->source == source ? g->guess_ns : 0;
+}
+
 /* Can the model's last tokens be taken back, as guesses that do not come true are? ERR_UNSUPPORTED: it has recurrent layers. */
 int setup_can_guess(const struct setup *s, struct err *e);
 void setup_close(struct setup *s); /* after the engine; accepts a zeroed one */

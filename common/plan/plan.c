@@ -274,6 +274,7 @@ static struct plan_guesses guesses_as_written(const struct plan_guesses *g)
         o.acceptance[i] = as_written(g->acceptance[i]);
         o.speedup[i] = as_written(g->speedup[i]);
     }
+    o.guess_ns = as_written(g->guess_ns);
     return o;
 }
 
@@ -281,13 +282,13 @@ static struct plan_guesses guesses_as_written(const struct plan_guesses *g)
 static int check_best(const struct plan_guesses *g, int i, int li, const char *name, struct err *e)
 {
     double most, a = g->acceptance[i];
-    int best = plan_best_guesses(g, a, 0, PLAN_GUESSES, &most), last = g->tokens[g->n - 1] - 1;
+    int best = plan_best_guesses(g, a, g->guess_ns, PLAN_GUESSES, &most), last = g->tokens[g->n - 1] - 1;
     if (!(a > (i ? g->acceptance[i - 1] : 0) && a < 1))
         return rule(name, e, "limits[%d].guesses.acceptance[%d] is %g; shares are above 0 and below 1, and ascend", li, i, a);
     if (g->best[i] > PLAN_GUESSES || g->best[i] > last)
         return rule(name, e, "limits[%d].guesses.best[%d] is %d; %d guesses of a pass are the most", li, i, g->best[i],
                     last < PLAN_GUESSES ? last : PLAN_GUESSES);
-    double own = plan_guesses_speedup(g, a, 0, g->best[i]);
+    double own = plan_guesses_speedup(g, a, g->guess_ns, g->best[i]);
     if (own < most * (1 - ROUNDED))
         return rule(name, e, "limits[%d].guesses.best[%d] is %d; with %d guesses a pass it is %g times as fast, not %g", li, i, g->best[i],
                     best, most, own);
@@ -308,6 +309,8 @@ static int check_guesses(const struct plan *p, int li, const char *name, struct 
     for (int i = 1; i < g.n; i++)
         if (g.pass_ns[i] < g.pass_ns[i - 1])
             return rule(name, e, "limits[%d].guesses.pass_ns[%d] is %g, less than of %d tokens", li, i, g.pass_ns[i], g.tokens[i - 1]);
+    if ((g.source == PLAN_SOURCE_FREE) != !(g.guess_ns > 0))
+        return rule(name, e, "limits[%d].guesses.source.guess_ns is %g; guesses of a draft and of a layer take time", li, g.guess_ns);
     for (int i = 0; i < PLAN_ACCEPTANCES && g.n && r == 0; i++)
         r = check_best(&g, i, li, name, e);
     return r;
@@ -484,13 +487,14 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
 
 int plan_revision(const struct plan *p)
 {
-    int with = 0, ahead = 0, work = 0;
+    int with = 0, ahead = 0, work = 0, source = 0;
     for (int i = 0; i < p->n_limits; i++) {
         with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
         ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
+        source |= p->limits[i].guesses.source != PLAN_SOURCE_FREE;
         work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
     }
-    return work ? 10 : ahead ? 9 : with ? 8 : 7;
+    return source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

@@ -112,11 +112,18 @@ double plan_prompt_ns(const struct plan_prompt *p, int tokens);
 double plan_prompt_tokens_per_s(const struct plan_prompt *p); /* of the longest, without the head; 0 likewise */
 
 /* What the cost model expects of passes over tokens of one sequence that follow each other, as those that guesses are held against are
- * (M30), at batch 1; and what guesses then bring at two shares of them that come true, from a source that takes no time, as prompt
- * lookup does. */
+ * (M30), at batch 1; and what guesses then bring at two shares of them that come true, from the source that was planned for. */
 #define PLAN_PASSES      5      /* 1 2 4 8 16 tokens */
 #define PLAN_GUESSES     8      /* of a pass, at most, among which the best number is */
 #define PLAN_ACCEPTANCES 2
+enum plan_source {
+    PLAN_SOURCE_FREE,           /* it takes no time, as prompt lookup */
+    PLAN_SOURCE_DRAFT,          /* a draft model */
+    PLAN_SOURCE_MTP,            /* the model's own layer for multi-token prediction */
+    PLAN_SOURCES
+};
+const char *plan_source_name(enum plan_source s); /* "lookup" "draft" "mtp" */
+
 struct plan_guesses {
     int n;                      /* lengths; 0: nothing is predicted, else at least 2 */
     int tokens[PLAN_PASSES];    /* 1, and ascending */
@@ -125,6 +132,8 @@ struct plan_guesses {
     double acceptance[PLAN_ACCEPTANCES]; /* shares of guesses that come true, ascending, above 0 and below 1 */
     int best[PLAN_ACCEPTANCES]; /* guesses of a pass that bring most; 0: none do */
     double speedup[PLAN_ACCEPTANCES]; /* with so many, against none */
+    enum plan_source source;
+    double guess_ns;            /* of a guess, for its source; 0: PLAN_SOURCE_FREE */
 };
 
 /* A pass over so many tokens, ns: linear between lengths, beyond the last as between the last two; 0: not predicted. */
@@ -137,7 +146,7 @@ double plan_guesses_speedup(const struct plan_guesses *g, double acceptance, dou
 /* Of 0 to `most` guesses, as far as lengths go, the number that is fastest, of equals the least, and its *speedup. */
 int plan_best_guesses(const struct plan_guesses *g, double acceptance, double guess_ns, int most, double *speedup);
 
-/* Fills acceptance, best and speedup in. */
+/* Fills acceptance, best and speedup in, by its source's time. */
 void plan_choose_guesses(struct plan_guesses *g);
 
 /* Configuration for one memory limit. */
@@ -296,8 +305,8 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 10 where an engine computes more than neurons, 9 where a limit says whether experts are
- * read ahead, 8 with heights of prompts or times of guesses, else 7. */
+/* The least revision that has all that a plan says: 11 where the source of guesses takes time, 10 where an engine computes more than
+ * neurons, 9 where a limit says whether experts are read ahead, 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */

@@ -5,6 +5,12 @@
 #include <assert.h>
 #include <math.h>
 
+const char *plan_source_name(enum plan_source s)
+{
+    static const char *const names[PLAN_SOURCES] = { "lookup", "draft", "mtp" };
+    return names[s];
+}
+
 double plan_pass_ns(const struct plan_guesses *g, int tokens)
 {
     int i = 1;
@@ -44,6 +50,6 @@ void plan_choose_guesses(struct plan_guesses *g)
     static const double acceptance[PLAN_ACCEPTANCES] = { 0.6, 0.8 };
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++) {
         g->acceptance[i] = acceptance[i];
-        g->best[i] = plan_best_guesses(g, acceptance[i], 0, PLAN_GUESSES, &g->speedup[i]);
+        g->best[i] = plan_best_guesses(g, acceptance[i], g->guess_ns, PLAN_GUESSES, &g->speedup[i]);
     }
 }

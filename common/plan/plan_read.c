@@ -676,11 +676,29 @@ static void read_acceptances(struct rd *r, json_t *j, struct plan_guesses *g)
     leave(r, at);
 }
 
-static void read_guesses(struct rd *r, json_t *j, struct plan_guesses *g)
+static const char *source_name(int v)
 {
-    static const char *const keys[] = { "acceptance", "best", "pass_ns", "read_bytes", "speedup", "tokens", NULL };
-    size_t at = enter(r, "guesses");
+    return plan_source_name((enum plan_source)(v + 1));
+}
+
+static void read_source(struct rd *r, json_t *j, struct plan_guesses *g)
+{
+    static const char *const keys[] = { "guess_ns", "kind", NULL };
+    size_t at = enter(r, "source");
     expect(r, j, keys);
+    g->guess_ns = get_real(r, j, "guess_ns", 1e18);
+    g->source = (enum plan_source)(get_choice(r, j, "kind", source_name, PLAN_SOURCES - 1) + 1);
+    leave(r, at);
+}
+
+static void read_guesses(struct rd *r, json_t *j, int revision, struct plan_guesses *g)
+{
+    static const char *const keys[] = { "source", "acceptance", "best", "pass_ns", "read_bytes", "speedup", "tokens", NULL };
+    json_t *source = revision > 10 ? json_object_get(j, keys[0]) : NULL;
+    size_t at = enter(r, "guesses");
+    expect(r, j, keys + !source); /* optional */
+    if (source)
+        read_source(r, source, g);
     g->n = r->code == 0 ? read_lengths(r, j, 2, PLAN_PASSES, 1 << (PLAN_PASSES - 1), g->tokens) : 0;
     if (g->n && g->tokens[0] != 1)
         fail(r, "has %d for the first of its tokens, not 1", g->tokens[0]);
@@ -708,7 +726,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     if (prompt)
         read_prompt(r, prompt, p->revision, &l->prompt);
     if (guesses)
-        read_guesses(r, guesses, &l->guesses);
+        read_guesses(r, guesses, p->revision, &l->guesses);
     l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);

@@ -324,6 +324,13 @@ static void put_guesses(struct text *t, const struct plan_guesses *g)
     put_ints(t, "best", g->best, PLAN_ACCEPTANCES);
     put_reals(t, "pass_ns", g->pass_ns, g->n);
     put_reals(t, "read_bytes", g->read_bytes, g->n);
+    if (g->source) {
+        key(t, "source");
+        begin(t, '{');
+        put_real(t, "guess_ns", g->guess_ns);
+        put_str(t, "kind", plan_source_name(g->source));
+        end(t, '}');
+    }
     put_reals(t, "speedup", g->speedup, PLAN_ACCEPTANCES);
     put_ints(t, "tokens", g->tokens, g->n);
     end(t, '}');

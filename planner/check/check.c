@@ -260,7 +260,8 @@ static int check_guesses(const struct problem *pr, const struct plan *p, const c
 {
     const struct plan_guesses *said = &p->limits[li].guesses;
     struct plan_guesses is = { 0 };
-    int r = said->n ? planning_limit_guesses(pr, p, &p->limits[li], &is, e) : 0;
+    const struct guesser who = { said->source, said->guess_ns };
+    int r = said->n ? planning_limit_guesses(pr, p, &p->limits[li], &who, &is, e) : 0;
     if (r == 0 && said->n != is.n)
         return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses has %d lengths; the equations give %d", name, li, said->n, is.n);
     for (int i = 0; i < said->n && r == 0; i++) {
@@ -275,6 +276,9 @@ static int check_guesses(const struct problem *pr, const struct plan *p, const c
                 return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses.%s[%d] is %g; the equations give %g", name, li, of[k].key, i,
                                of[k].said, of[k].is);
     }
+    if (r == 0 && said->n && compare_differs(said->guess_ns, is.guess_ns))
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses.source.guess_ns is %g; the equations give %g", name, li,
+                       said->guess_ns, is.guess_ns);
     for (int i = 0; i < PLAN_ACCEPTANCES && said->n && r == 0; i++)
         if (compare_differs(said->acceptance[i], is.acceptance[i]))
             return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].guesses.acceptance[%d] is %g, not %g", name, li, i, said->acceptance[i],

@@ -60,6 +60,8 @@ static const struct row {
     { "limits[].guesses.best", 0, 0 },
     { "limits[].guesses.pass_ns", FIGURES, 0 },
     { "limits[].guesses.read_bytes", FIGURES, 0 },
+    { "limits[].guesses.source.guess_ns", FIGURES, CHECK_ASKED_GUESSER },
+    { "limits[].guesses.source.kind", SOLVED, CHECK_ASKED_GUESSER },
     { "limits[].guesses.speedup", 0, 0 },
     { "limits[].guesses.tokens", FIGURES, 0 },
     { "limits[].io.backend", FIGURES, 0 },

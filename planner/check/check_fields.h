@@ -15,7 +15,8 @@ enum {
 };
 
 /* What the user asked for when he solved again, rather than the plan. */
-enum { CHECK_ASKED_MEMORY = 1, CHECK_ASKED_SPEED = 2, CHECK_ASKED_RLIMIT = 4, CHECK_ASKED_ACT = 8, CHECK_ASKED_STAT = 16 };
+enum { CHECK_ASKED_MEMORY = 1, CHECK_ASKED_SPEED = 2, CHECK_ASKED_RLIMIT = 4, CHECK_ASKED_ACT = 8, CHECK_ASKED_STAT = 16,
+       CHECK_ASKED_GUESSER = 32 };
 
 struct check_field {
     char name[72];

@@ -195,6 +195,11 @@ double cost_pass_ns(double step_ns, double shorter_ns)
     return larger(step_ns, shorter_ns);
 }
 
+double cost_mtp_ns(double layer_ns, double head_ns, int d_model, int n_vocab)
+{
+    return layer_ns + head_ns * (1 + 2.0 * d_model / n_vocab);
+}
+
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
 {
     double sum = head_ns;

@@ -209,6 +209,11 @@ double cost_drain_ns(double cold_ns, double reads, int threads, int depth, doubl
 double cost_pass_ns(double step_ns, double shorter_ns);
 int cost_kv_times(int tokens); /* that K and V are read for so many */
 
+/* (M35) t_guess = t_layer + t_head * (1 + 2 d_model / n_vocab): a guess of the model's own layer for multi-token prediction: one token
+ *       through a layer like the model's last, in dense mode, all of it in memory; the head; and the product of 2 d_model columns before
+ *       the layer, by the head's time for a weight. */
+double cost_mtp_ns(double layer_ns, double head_ns, int d_model, int n_vocab);
+
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
 double cost_positions(const struct model_hparams *h, int layer, int context);

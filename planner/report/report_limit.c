@@ -223,8 +223,11 @@ static void guesses_tables(struct page *out, const struct plan_guesses *g)
     if (!g->n)
         return;
     page_put(out, "<h3>Guesses</h3>\n<p>Passes over tokens of one sequence that follow each other, as guesses of further tokens are held "
-                  "against (<code>thermo-run generate --guess</code>), and how many are the fastest from a source that takes no "
-                  "time.</p>\n");
+                  "against (<code>thermo-run generate --guess</code>), and how many are the fastest ");
+    if (g->source)
+        page_put(out, "by %s, which takes %.4g ms for each.</p>\n", plan_source_name(g->source), g->guess_ns / 1e6);
+    else
+        page_put(out, "from a source that takes no time.</p>\n");
     report_table(out, NULL, passes, 4);
     for (int i = 0; i < g->n; i++)
         page_put(out, "<tr><td>%d</td><td>%.4g</td><td>%.4g</td><td>%.3f</td></tr>\n", g->tokens[i], g->pass_ns[i] / 1e6,

@@ -61,6 +61,7 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
     b->pages = positions ? pages_of(positions) : (int)n * pages_of(choice_of(b)->context);
     if (guesses) {
         b->guess = *c->guesses;
+        b->each_ns = b->guess.guess_ns;
         b->times = (struct guess_times){ .batches = b->guess.batches, .n_batches = b->guess.n_batches };
         b->asks = calloc(n, sizeof *b->asks);
         b->wants = calloc(n, sizeof *b->wants);

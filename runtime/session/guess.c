@@ -19,6 +19,8 @@ void guess_init(struct guess *g, const struct guess_config *c, struct session *s
     assert(c->most >= 0 && c->most <= GUESS_MOST);
     *g = (struct guess){ .c = *c, .s = s, .more = MORE_FIRST };
     g->lasts[1] = 1;
+    if (c->plan && c->plan->n)
+        g->each = c->guess_ns / plan_pass_ns(c->plan, 1);
 }
 
 void guess_begin(struct guess *g)

@@ -48,6 +48,7 @@ struct guess_config {
     int n_never;
     enum session_mode mode;      /* of all passes */
     const struct plan_guesses *plan; /* what passes take, to begin with; it outlives the guesses. NULL or without lengths: not known */
+    double guess_ns;             /* what a guess takes, to begin with, by that plan; 0: not known, taken as nothing until one was made */
     int always;                  /* for tests and measurements: all that the source says, whether it pays or not */
 };
 

@@ -92,6 +92,40 @@ assert "planned" not in g and not any("predicted_ms" in t for t in g["by_tokens"
 check "a plan without them: the same text, nothing beside what was measured" unplanned
 bad() { "$BIN/thermo-plan" check "$tmp/none.json" --traces "$traces" --hardware "$hardware" > "$tmp/out" 2>&1 && says 3 'limits\[0\].guesses.pass_ns\[1\] is' "$BIN/thermo-plan" check "$tmp/slow.json" --traces "$traces" --hardware "$hardware"; }
 check "the check takes a plan without them and refuses others" bad
+elsewhere()
+{
+    python3 -c 'import json, sys
+p = json.load(open(sys.argv[1]))
+p["device"]["name"] = "another"
+json.dump(p, open(sys.argv[2], "w"))' "$plan" "$tmp/elsewhere.json" && "$BIN/thermo-plan" solve -q --traces "$traces" --hardware "$hardware" --memory 64MiB \
+        --draft-plan "$tmp/elsewhere.json" --out "$tmp/no.json"
+}
+sourced() # what a draft takes, by its plan, in another's; the same text, and the figure beside what was measured
+{
+    "$BIN/thermo-plan" solve -q --traces "$traces" --hardware "$hardware" --memory 64MiB --context 256 --for-pack "$packed" --draft-plan "$plan" \
+        --out "$tmp/drafts.json" > "$tmp/solved" && grep -q ' by draft, [0-9.e+]* ms each' "$tmp/solved" &&
+        "$BIN/thermo-plan" check "$tmp/drafts.json" --traces "$traces" --hardware "$hardware" > /dev/null &&
+        "$BIN/thermo-plan" check "$tmp/drafts.json" --traces "$traces" --hardware "$hardware" --for-pack "$packed" --context 256 --solve --draft-plan "$plan" > "$tmp/out" &&
+        "$BIN/thermo-plan" explain "$tmp/drafts.json" --traces "$traces" --hardware "$hardware" > "$tmp/out" && grep -q 'by draft, which takes' "$tmp/out" || return 1
+    gen --temp 0 -q > "$tmp/plain" && plan=$tmp/drafts.json gen --temp 0 -q "${draft[@]}" > "$tmp/guessed" && cmp "$tmp/plain" "$tmp/guessed" &&
+        plan=$tmp/drafts.json gen --temp 0 --ignore-eos "${draft[@]}" --memory 96MiB --json -q > "$tmp/lines" &&
+        plan=$tmp/drafts.json gen --temp 0 --ignore-eos --guess lookup --json -q > "$tmp/lookup" && python3 - "$tmp" "$plan" << 'END'
+import json, sys
+last = lambda name: json.loads(open(f"{sys.argv[1]}/{name}").readlines()[-1])["guesses"]
+plan, draft = json.load(open(f"{sys.argv[1]}/drafts.json")), json.load(open(sys.argv[2]))
+g, step = plan["limits"][-1]["guesses"], draft["limits"][-1]["batches"][0]["predicted"]["step_ns"]
+assert plan["revision"] == 11 and g["source"]["kind"] == "draft" and abs(g["source"]["guess_ns"] / step - 1) < 1e-5, g
+assert g["best"] == [0, 0] and g["speedup"] == [1, 1], g # a draft as slow as the model
+assert abs(last("lines")["planned"]["guess_ms"] * 1e6 / step - 1) < 1e-4 and "guess_ms" not in last("lookup").get("planned", {}), last("lines")
+END
+}
+check "a draft's time in the plan" sourced
+check "a draft's plan for another device" says 5 "is for device" elsewhere
+check "--draft-memory below its limits" says 4 "less than every limit" "$BIN/thermo-plan" solve -q --traces "$traces" --hardware "$hardware" --memory 64MiB \
+    --draft-plan "$plan" --draft-memory 1KiB --out "$tmp/no.json"
+check "--draft-memory alone" says 2 "belongs to --draft-plan" "$BIN/thermo-plan" solve -q --traces "$traces" --hardware "$hardware" --memory 64MiB \
+    --draft-memory 1KiB --out "$tmp/no.json"
+check "a draft's time is the request's: check without --solve" says 2 "go with --solve" "$BIN/thermo-plan" check "$tmp/drafts.json" --draft-plan "$plan"
 check "a draft that leaves no memory: infeasible" says 4 "the draft model takes" gen --memory 24MiB "${draft[@]}"
 check "--draft without --guess draft" says 2 "belongs to --guess draft" gen --draft "$packed"
 check "--guess draft without --draft" says 2 "belongs to --draft" gen --guess draft

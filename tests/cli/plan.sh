@@ -28,7 +28,7 @@ def keys_sorted(pairs):
     assert names == sorted(names), names
     return dict(pairs)
 json.loads(text, object_pairs_hook=keys_sorted)
-for bad in ({"revision": 10}, {"surprise": 1}, {"cost": "guess"},
+for bad in ({"revision": 99}, {"surprise": 1}, {"cost": "guess"},
             {"figures": "peak"}):
     try:
         jsonschema.validate({**plan, **bad}, schema)

@@ -134,6 +134,14 @@ same_served() { serves > "$tmp/plain" && serves "${layer[@]}" > "$tmp/guessed" &
 check "serve: the same tokens" same_served
 check "serve: the layer of another model" says 5 'is a layer of another model' set_of serve --stdio --guess mtp --mtp "$tmp/glm-mtp.thermo"
 
+# ---- what it takes, in a plan ----
+
+solve() { "$BIN/thermo-plan" solve --traces "$tmp/some.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/with.json" "$@"; }
+check "solve --mtp: a device that does not tell" says 0 'what guesses bring is not predicted here' solve --mtp "$tmp/some-mtp.thermo"
+check "solve --mtp: the layer of another model" says 5 "is a layer of another model than the trace's" solve --mtp "$tmp/glm-mtp.thermo"
+check "solve --mtp: a model in place of its layer" says 2 'is a packed model' solve --mtp "$tmp/some.thermo"
+check "solve --mtp and --draft-plan" says 2 'one of them guesses' solve --mtp "$tmp/some-mtp.thermo" --draft-plan "$tmp/some.json"
+
 # ---- a conversation ----
 
 printf '%s' '{%- for m in messages %}{{ m.content ~ " " }}{% endfor %}' > "$tmp/template"

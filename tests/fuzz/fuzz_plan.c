@@ -31,7 +31,7 @@ static void check_guesses(const struct plan_guesses *g)
             abort();
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
         for (int k = 0; k <= PLAN_GUESSES && k < g->tokens[g->n - 1]; k++)
-            if (!(plan_guesses_speedup(g, g->acceptance[i], 0, k) <= g->speedup[i] * (1 + 1e-4)))
+            if (!(plan_guesses_speedup(g, g->acceptance[i], g->guess_ns, k) <= g->speedup[i] * (1 + 1e-4)))
                 abort();
 }
 

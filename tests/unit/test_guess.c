@@ -208,6 +208,15 @@ static void test_planned(void)
     g.of[0] = without.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
     g.lasts[2] = 50; /* counts nothing without a plan */
     CHECK(g.more == without.more && g.more > 0 && guess_paying(&g, 0) == guess_paying(&without, 0));
+    c.plan = &plan;
+    c.guess_ns = 70; /* by the plan, until guesses were made */
+    guess_init(&g, &c, &s);
+    g.of[0] = (struct guess_class){ .accepted = 600, .tried = 1000 };
+    g.of[1] = (struct guess_class){ .accepted = 1000, .tried = 1000 };
+    CHECK(g.each > 0.69 && g.each < 0.71 && guess_paying(&g, 0) == 0 && guess_paying(&g, 1) == 1); /* 2 / 1.75 */
+    c.plan = NULL;
+    guess_init(&g, &c, &s);
+    CHECK(g.each == 0);
 }
 
 /* How long passes over so many tokens take: as the plan's times go, and as those that were measured. */

@@ -375,7 +375,8 @@ static void test_plan(void)
     q.context = 256;
     q.chunk = 64;
     CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
-    CHECK(p.revision == 7 && planning_guesses(&p, &in, &hw, &e) == 0 && p.revision == 8 && p.limits[0].guesses.n == 5);
+    const struct guesser lookup = { PLAN_SOURCE_FREE, 0 };
+    CHECK(p.revision == 7 && planning_guesses(&p, &in, &hw, &lookup, &e) == 0 && p.revision == 8 && p.limits[0].guesses.n == 5);
     CHECK_MSG(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0, "%s", e.msg);
     struct plan_guesses *g = &p.limits[0].guesses, was = *g;
     CHECK(g->pass_ns[0] == p.limits[0].batches[0].predicted.step_ns && g->pass_ns[4] > g->pass_ns[1]);
@@ -390,11 +391,49 @@ static void test_plan(void)
     plan_choose_guesses(g);
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "guesses has 4 lengths; the equations give 5"));
     *g = was;
+    const struct guesser draft = { PLAN_SOURCE_DRAFT, 0.3 * g->pass_ns[0] }, layer = { PLAN_SOURCE_MTP, 0 };
+    CHECK(planning_guesses(&p, &in, &hw, &draft, &e) == 0 && p.revision == 11 && g->source == PLAN_SOURCE_DRAFT);
+    CHECK(g->guess_ns == draft.draft_ns && g->speedup[1] <= was.speedup[1] && g->pass_ns[4] == was.pass_ns[4]);
+    CHECK_MSG(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0, "%s", e.msg); /* as it is given */
+    CHECK(planning_guesses(&p, &in, &hw, &layer, &e) == 0 && g->source == PLAN_SOURCE_MTP && planning_guesser_of(&p).source == g->source);
+    CHECK_MSG(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0, "%s", e.msg);
+    g->guess_ns *= 1.001;
+    plan_choose_guesses(g);
+    CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "limits[0].guesses.source.guess_ns is "));
+    *g = was;
+    p.revision = 8;
     g->acceptance[0] = 0.5;
     g->best[0] = plan_best_guesses(g, 0.5, 0, PLAN_GUESSES, &g->speedup[0]);
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "guesses.acceptance[0] is 0.5, not 0.6"));
     *g = (struct plan_guesses){ 0 }; /* a plan need not say */
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0);
+    plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* (M35): where all is in memory in dense mode, a layer takes what the model's last one does. */
+static void test_layer(void)
+{
+    struct inputs in = shared();
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct request q;
+    struct notes notes = { 0 };
+    struct plan p;
+    struct err e = { 0 };
+    const struct guesser layer = { PLAN_SOURCE_MTP, 0 };
+    sample_many_tokens(&hw);
+    request_init(&q);
+    q.n_memory = 1;
+    q.memory[0] = 64 << 20;
+    q.context = 256;
+    q.chunk = 64;
+    q.mode = PLAN_DENSE;
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0 && planning_guesses(&p, &in, &hw, &layer, &e) == 0, "%s", e.msg);
+    const struct plan_figures *f = &p.limits[0].batches[0].predicted;
+    const struct plan_guesses *g = &p.limits[0].guesses;
+    CHECK(f->read_bytes == 0 && g->n == 5);
+    CHECK(near(g->guess_ns, f->layers[LAYERS - 1].total_ns + f->head_ns * (1 + 2.0 * in.h.d_model / in.h.n_vocab)));
     plan_done(&p);
     inputs_done(&in);
     hw_free(&hw);
@@ -412,5 +451,6 @@ int main(void)
     test_dense();
     test_best();
     test_plan();
+    test_layer();
     return test_done();
 }

@@ -321,6 +321,35 @@ static void check_pass_heights(void)
     CHECK(same_heights(&l, 16, 6, given) && same_heights(&l, 3, 3, least) && plan_any_work(&l) == PLAN_WORK_ALL);
 }
 
+/* A source that takes time: revision 11. */
+static void check_source_of(struct plan *p, struct plan_guesses *g)
+{
+    const struct plan_guesses free_of = *g;
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    g->source = PLAN_SOURCE_DRAFT;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.source.guess_ns is 0; guesses of a draft"));
+    g->guess_ns = 1e7;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses."));
+    plan_choose_guesses(g);
+    CHECK(g->speedup[1] < free_of.speedup[1] && g->best[1] < free_of.best[1] && g->best[1] > 0);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.revision == 11 && q.limits[1].guesses.source == PLAN_SOURCE_DRAFT && q.limits[1].guesses.guess_ns > 9.99e6);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    CHECK(strstr(said_of(text, "\"kind\": \"draft\"", "\"kind\": \"lookup\"", &e), "guesses.source.kind"));
+    CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": 0", &e), "guesses of a draft and of a layer take time"));
+    CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": -1", &e), "guesses.source.guess_ns"));
+    CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": 2e+07", &e), "limits[1].guesses."));
+    CHECK(strstr(said_of(text, "\"revision\": 11", "\"revision\": 10", &e), "unknown key 'source'"));
+    free(text);
+    *g = free_of;
+    CHECK(plan_check(p, "x", &e) == 0 && plan_revision(p) == 8);
+}
+
 /* Times of guesses in a plan: revision 8, and their rules. */
 static void check_guesses_of(struct plan *p)
 {
@@ -368,7 +397,9 @@ static void check_guesses_of(struct plan *p)
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.best[0] is ") && strstr(e.msg, "times as fast, not"));
     g->best[0] = 8;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.best[0] is 8; 7 guesses of a pass are the most"));
+    g->best[0] = 0;
     plan_choose_guesses(g);
+    check_source_of(p, g);
     g->speedup[1] *= 1.001;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.speedup[1] is ") && strstr(e.msg, "; its passes give "));
     *g = (struct plan_guesses){ 0 };
@@ -530,9 +561,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":11", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 11"));
-    memcpy(strstr(full, "\"revision\":11"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":12", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 12"));
+    memcpy(strstr(full, "\"revision\":12"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 

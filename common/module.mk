@@ -10,10 +10,9 @@ $(B)/common/kernels/kernels.o: CPPFLAGS_file += $(if $(common_scalar),-DKERNELS_
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += -Wno-pass-failed
 # Following variables through what these inline takes the compiler as long as everything else together: with -g they have line numbers.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(filter -g -g2 -g3 -ggdb%,$(CFLAGS)),-g1)
-# Instrumented at -O2 one of them takes gcc minutes, at -O1 a third of that.
+# Instrumented at -O2 one of them takes gcc minutes, at -O1 a third of that. With calls where memory is read or written
+# (--param asan-instrumentation-with-call-threshold=0) it is half of that again, but a trace takes six times as long.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(SANITIZE),-O1)
-# Pointers that lead astray are reported where memory is read or written; to look at each before costs a third of the time.
-$(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)object-size$(comma)pointer-overflow)
 $(B)/common/kernels/kernels_avx2.o $(B)/common/kernels/kernels_avx2_k.o:   CFLAGS_file += -mavx2 -mfma -mf16c
 $(B)/common/kernels/kernels_avx512.o $(B)/common/kernels/kernels_avx512_k.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 $(B)/common/kernels/kernels_amx.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8

@@ -57,11 +57,14 @@ lean-tests: $(LEAN_TESTS)
 check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
-.PHONY: check check-changed check-fast check-threads check-units check-rules tests
+.PHONY: check check-changed check-fast check-threads check-units check-units-rest check-rules tests
 .PHONY: check-layers check-headers check-symbols check-lines check-words
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
+# But those of check-threads, which the same compiler builds with its thread sanitizer.
+check-units-rest: $(filter-out $(TEST_THREADS),$(TEST_PROGS)) $(TEST_TOOLS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(filter-out $(TEST_THREADS),$(TEST_PROGS))
 check: all tests $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
 # Those alone whose inputs are others than when they passed last.

@@ -6,17 +6,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Random cases to try of n: under a sanitizer, which looks for other faults and takes several times as long, a quarter. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_CASES(n) ((n) / 4)
+/* TEST_TSAN: built with the thread sanitizer, by gcc or clang; TEST_SANITIZER: with any. */
+#ifdef __SANITIZE_THREAD__
+#define TEST_TSAN 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZER 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
-#define TEST_CASES(n) ((n) / 4)
+#if __has_feature(thread_sanitizer)
+#define TEST_TSAN 1
+#elif __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define TEST_SANITIZER 1
 #endif
 #endif
-#ifndef TEST_CASES
-#define TEST_CASES(n) (n)
+#ifndef TEST_TSAN
+#define TEST_TSAN 0
 #endif
+#ifndef TEST_SANITIZER
+#define TEST_SANITIZER TEST_TSAN
+#endif
+
+/* Random cases to try of n: under a sanitizer, which looks for other faults and takes several times as long, a quarter. */
+#define TEST_CASES(n) (TEST_SANITIZER ? (n) / 4 : (n))
 
 /* The same where a case takes long: make check tries n, TEST_TIMES=K (of the environment) K times as many. */
 static inline int test_cases(int n)
@@ -34,7 +44,8 @@ static int test_n, test_bad;
             printf("# " __VA_ARGS__), printf("\n");                             \
     } while (0)
 
-static inline int test_check(int ok, const char *what, const char *file, int line)
+/* Not inline: thousands of copies take a compiler long. */
+__attribute__((noinline, unused)) static int test_check(int ok, const char *what, const char *file, int line)
 {
     printf("%sok %d - %s\n", ok ? "" : "not ", ++test_n, what);
     if (!ok) {

@@ -545,7 +545,7 @@ static void replaced_while_read(void)
     pid_t pid = fork();
     for (int i = 0; i < 60 && pid == 0; i++) {
         struct hwdb *d = NULL;
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "%d", i);
         struct hwdb_run r = run(text);
         struct hw_memory m = { .engines = "cpu", .pattern = HW_SEQ, .threads = 6, .bytes_per_s = { 0, 1e9 + i, 0 },

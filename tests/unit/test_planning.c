@@ -549,12 +549,12 @@ static void refuse(struct advised *a, int i)
 static void test_advice(void)
 {
     struct advised a = { 0 };
-    for (int i = 0; i < test_cases(24); i++)
+    for (int i = 0; i < test_cases(16); i++)
         refuse(&a, i);
     printf("# %d contradictions (memory %d, context %d, speed %d, speed and cores %d), %d values followed\n", a.n,
            a.kind[0], a.kind[1], a.kind[2], a.kind[3], a.followed);
     CHECK(a.bad == 0);
-    CHECK(a.n >= test_cases(24) * 5 / 6 && a.followed > a.n);
+    CHECK(a.n >= test_cases(16) * 5 / 6 && a.followed > a.n);
 }
 
 static void test_variants(void)
@@ -659,7 +659,7 @@ static void test_variants(void)
     hw_free(&hw);
 }
 
-#define LAYERS 16
+#define LAYERS 8
 
 /* The time of a prompt that is one pass, of the limit as planned, but for one height. */
 static double first_ns(const struct problem *pr, const struct plan *p, const struct plan_limit *l, int i, uint32_t height)

@@ -110,10 +110,11 @@ static void tell_alone(const struct engine_config *c)
     CHECK(!same(&alone[0], &alone[1]));
 }
 
+/* io_uring reads past the page cache, which takes longest. */
 static struct variant variant(const struct io_backend *b)
 {
     return (struct variant){ .threads = 2, .chunk = 4, .depth = 3, .lanes = 2, .hot = 3, .cold = 3, .prefetch = 1, .backend = b,
-                             .coalesce = 2, .streamed = 2, .buffers = 1 };
+                             .coalesce = 2, .streamed = 2, .buffers = 1, .buffered = b != &io_uring_backend };
 }
 
 static const struct es_predict predicts = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
@@ -469,6 +470,8 @@ int main(void)
         ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
     for (int predicted = 0; predicted < 2; predicted++)
         for (int form = 0; form < (predicted ? LAYOUT_TILES : LAYOUT_FORMS); form++) {
+            if (TEST_TSAN && form != (predicted ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE)) /* every backend's turn, but no more */
+                continue;
             test_together((enum layout_form)form, predicted, backends[(form + predicted) % 3]);
             test_read_errors((enum layout_form)form, predicted, backends[(form + 2 * predicted + 1) % 3]);
         }

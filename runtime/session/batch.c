@@ -382,8 +382,10 @@ static int add_guesses(struct batch *b, struct batch_text *const *of, int n, str
     double took = (double)(progress_now_ns() - asked);
     for (int i = 0; i < n; i++)
         made += b->asks[i].n;
-    if (made)
-        b->each_ns = b->each_ns > 0 ? GUESS_MEMORY * b->each_ns + (1 - GUESS_MEMORY) * took / made : took / made;
+    if (made) {
+        b->each_ns = b->measured ? GUESS_MEMORY * b->each_ns + (1 - GUESS_MEMORY) * took / made : took / made;
+        b->measured = 1;
+    }
     b->guessed.source_ns += (uint64_t)(progress_now_ns() - start);
     if (!c->costly)
         share_out(b, of, n, 1);

@@ -72,7 +72,8 @@ struct batch {
     struct guess_ask *asks;      /* [max_batch], and */
     struct guess_want *wants;    /* [max_batch], where they are */
     struct guess_times times;
-    double each_ns;              /* of a guess, for its source; 0: none was made */
+    double each_ns;              /* of a guess, for its source; 0: not known */
+    int measured;                /* 1: that was, and is no longer the plan's */
     int since;                   /* steps with guesses since the last one without */
     struct guess_stats guessed;  /* passes: steps; without times by tokens */
     uint64_t decoded;            /* steps that read no prompt, with guesses or without */

@@ -171,7 +171,8 @@ static void took_to_guess(struct guess *g, int n, double ns)
     g->stats.source_ns += (uint64_t)ns;
     if (n > 0 && g->pass_ns > 0) {
         double each = ns / g->pass_ns / n;
-        g->each = g->each > 0 ? GUESS_MEMORY * g->each + (1 - GUESS_MEMORY) * each : each;
+        g->each = g->measured ? GUESS_MEMORY * g->each + (1 - GUESS_MEMORY) * each : each;
+        g->measured = 1;
     }
 }
 

@@ -48,7 +48,7 @@ struct guess_config {
     int n_never;
     enum session_mode mode;      /* of all passes */
     const struct plan_guesses *plan; /* what passes take, to begin with; it outlives the guesses. NULL or without lengths: not known */
-    double guess_ns;             /* what a guess takes, to begin with, by that plan; 0: not known, taken as nothing until one was made */
+    double guess_ns;             /* what a guess takes by that plan, until one was made; 0: not known, taken as nothing */
     int always;                  /* for tests and measurements: all that the source says, whether it pays or not */
 };
 
@@ -70,6 +70,7 @@ struct guess {
     struct session *s;
     struct guess_stats stats;
     double pass_ns, more, each;  /* t1, 0 before it is known; x; y */
+    int measured;                /* 1: y was, and is no longer the plan's */
     double lasts[GUESS_MOST + 2]; /* passes over so many tokens, in parts of t1; 0: none was measured */
     struct guess_class of[GUESS_CLASSES];
     int since;                   /* passes with guesses since the last one without */

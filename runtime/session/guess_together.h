@@ -38,7 +38,7 @@ struct guess_many_config {
     const struct session_watcher *watcher; /* of each text's session, or NULL; outlives the guesses */
     void *ctx;                   /* of all three */
     int costly;                  /* as in guess_config */
-    double guess_ns;             /* of a guess, to begin with, by the plan; 0: not known */
+    double guess_ns;             /* of a guess of one text by the plan, until some were made; 0: not known */
     const struct plan_batch *batches; /* [n_batches], of the mode that runs; they outlive the guesses. n_batches 0: not known */
     int n_batches;
     int always;                  /* as in guess_config */

@@ -152,7 +152,7 @@ static int oracle_fails(void *ctx, struct guess_ask *asks, int n, struct err *e)
 }
 
 static const struct guess_many_config all = { .most = 6, .source = oracle, .always = 1 },
-                                      costly = { .most = 3, .source = oracle, .costly = 1 },
+                                      costly = { .most = 3, .source = oracle, .costly = 1, .guess_ns = 1e15 },
                                       lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1 };
 
 /* Texts join while others are on their way. Two rounds on the same engine, each with its way of guessing; in one of them a text is
@@ -166,6 +166,7 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
         struct batch_config c = batch_of(g);
         c.guesses = guesses[round];
         CHECK(batch_init(&b, &c, &e) == 0);
+        CHECK(!c.guesses || (b.each_ns <= c.guesses->guess_ns && b.each_ns >= c.guesses->guess_ns)); /* equal */
         memset(together, 0, sizeof together);
         texts[4].twins = engine_configuration(g)->choice.max_batch > TWINS ? twins : NULL;
         texts[4].n_twins = texts[4].twins ? TWINS : 0;
@@ -193,6 +194,7 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
         CHECK_MSG(r == 0 && right && batch_open(&b) == 0, "%s: %d %s", what, r, e.msg);
         CHECK(b.guessed.accepted <= b.guessed.tried && b.guessed.tried <= b.guessed.guessed && b.guessed.passes <= b.decoded);
         CHECK(c.guesses || !b.guessed.guessed);
+        CHECK(c.guesses != &costly || (b.guessed.guessed > 0 && b.each_ns < 1e12)); /* one that was tried tells */
         guessed.guessed += b.guessed.guessed;
         guessed.accepted += b.guessed.accepted;
         batch_done(&b);

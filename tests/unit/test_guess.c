@@ -102,6 +102,7 @@ static void test_same_text(enum layout_form form, const struct es_predict *predi
         for (int i = 0; i < MOST; i++)
             CHECK(plain[i] != never[0] && plain[i] != never[1] && plain[i] != never[2]);
         static const int wrong[] = { 0, 1, 3, 5 };
+        static const struct plan_guesses slow = { .n = 3, .tokens = { 1, 2, 4 }, .pass_ns = { 100, 105, 180 } };
         for (int i = 0; i < 8; i++) {
             struct oracle o = { .wrong = wrong[i % 4] };
             q.always = i < 4;
@@ -109,10 +110,13 @@ static void test_same_text(enum layout_form form, const struct es_predict *predi
             q.source = tell;
             q.ctx = &o;
             q.costly = i % 2;
+            q.plan = i == 5 ? &slow : NULL;
+            q.guess_ns = 1e15;
             int n = text(g, &how[k], &q, MOST, with, &x, &e);
             CHECK_MSG(n == MOST && !memcmp(with, plain, sizeof plain), "%s, draws %d, guesses %d: %d tokens", layout_form_name(form), k,
                       i, n);
             counted(&x.stats);
+            CHECK(!q.costly || q.always || (x.stats.guessed > 0 && x.each < 1e5)); /* one that was tried tells */
             if (q.always && o.wrong == 0)
                 CHECK(x.stats.accepted == x.stats.guessed && x.stats.accepted == (MOST - 1) / 2); /* one each: half of the passes */
             if (o.wrong == 1)

@@ -3,7 +3,7 @@
 down, texts, truth values, dropped, added. `thermo-plan check` has to refuse the plan, naming the leaf's field (of a choice: what it
 contradicts), or to list the field as unverified; a leaf that it lists nowhere fails. EACH: how many leaves of each field are changed,
 each in one way; 0: all of them, in every way. TAP.
-BIN: the programs. TRACE: a trace of the embedded model."""
+BIN: the programs. TRACE: a trace of the embedded model. SHARE: of the fields of each plan, 0 to 1."""
 import collections
 import copy
 import json
@@ -157,7 +157,7 @@ class Run:
         for p in leaves(plan):
             of[field(p)].append(p)
         problems, count, before = [], 0, self.checks
-        for paths in self.rng.sample(list(of.values()), int(share * len(of))):
+        for paths in self.rng.sample(list(of.values()), int(share * float(os.environ.get('SHARE', '1')) * len(of))):
             chosen = paths if not self.each else self.rng.sample(paths, min(self.each, len(paths)))
             count += len(chosen)
             for p in chosen:

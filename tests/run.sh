@@ -38,7 +38,9 @@ report()
 
 # Leaks that are not ours, where the sanitizer looks for leaks.
 LSAN_OPTIONS=suppressions=$(cd "${0%/*}" && pwd)/lsan.supp:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}
-export LSAN_OPTIONS
+# Of what was freed AddressSanitizer keeps the last 32 MiB, not 256, which it would have to fetch from the system first.
+ASAN_OPTIONS=quarantine_size_mb=32${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export LSAN_OPTIONS ASAN_OPTIONS
 
 if [ "$1" = --one ]; then
     logs=$2 t=$3

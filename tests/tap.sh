@@ -51,6 +51,9 @@ leaks_unseen() { export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leak
 # plainly CHECK...: where no sanitizer makes it several times slower and looks at the same code again.
 plainly() { [ -n "${SANITIZE:-}" ] || "$@"; }
 
+# of N FEW: N, or FEW with a sanitizer.
+of() { [ -n "${SANITIZE:-}" ] && echo "$2" || echo "$1"; }
+
 skip()
 {
     n=$((n + 1))

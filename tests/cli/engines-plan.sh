@@ -89,7 +89,7 @@ as_without() { sed s/^test,/plain,/ "$tmp/box.csv" > "$tmp/plain.csv" && "$P" im
     solve plain "$tmp/plain.json" --max-batch 2 && same "$tmp/plain.json" "$tmp/slow.json"; }
 check "that plan is the one without an accelerator" as_without
 refused_engine() { solve fast "$tmp/none.json" --max-batch 2 --engine none && same "$tmp/plain.json" "$tmp/none.json"; }
-check "so is a plan for the fast one with --engine none" refused_engine
+plainly check "so is a plan for the fast one with --engine none" refused_engine
 others() { solve other "$tmp/auto.json" --max-batch 2 && same "$tmp/plain.json" "$tmp/auto.json" &&
     solve other "$tmp/npu.json" --engine npu && heights "$tmp/npu.json" | grep -q '^npu [1-9]'; }
 check "what thermo-run cannot drive is planned only where it is named" others

@@ -7,7 +7,7 @@ scratch
 P=$BIN/thermo-plan
 phone "$tmp/phone.sqlite" > "$tmp/log" 2>&1
 
-all_noticed() { BIN=$BIN TRACE=$traces tests/mutations.py 1 "$1" > "$tmp/out" 2>&1 || { grep -A9 '^not ok' "$tmp/out" || cat "$tmp/out"; return 1; }; }
+all_noticed() { BIN=$BIN TRACE=$traces SHARE=$(of 1 0.3) tests/mutations.py 1 "$1" > "$tmp/out" 2>&1 || { grep -A9 '^not ok' "$tmp/out" || cat "$tmp/out"; return 1; }; }
 check "one leaf of each field, changed, is noticed or listed" all_noticed 1
 
 in=(--traces "$traces" --hardware "$tmp/phone.sqlite")

@@ -115,9 +115,14 @@ def span(low, high, say):
     return low if low == high else f"{low} to {high}"
 
 
+def also(slow, fast):
+    """What it computes beside neurons."""
+    return span(*("" if x["work"] == "ffn" else "attention, head" if x["work"] == "all" else x["work"] for x in (slow, fast)), "{}")
+
+
 def prompt_table(args):
-    print("| | tokens | NPU's neurons | first token without it, s | with it | of which attention | it adds |")
-    print("|--|--|--|--|--|--|--|")
+    print("| | tokens | NPU's neurons | and | first token without it, s | with it | of which attention | it adds |")
+    print("|--|--|--|--|--|--|--|--|")
     for name, model, gb, most in NPU_MODELS:
         limit, fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0, True)
         other, slow = npu_plan(model, gb, most, FALSE_ALARMS[1], args.cpu_ns, args.launch_us, True)
@@ -127,7 +132,7 @@ def prompt_table(args):
                 continue
             y, n_ff = same[0], x["heights"][-1]["neurons"]
             attention = [p["attention_ns"][p["tokens"].index(x["tokens"])] / 1e9 for p in (other["prompt"], limit["prompt"])]
-            print("|", " | ".join((name, str(x["tokens"]), span(y["neurons"] / n_ff, x["neurons"] / n_ff, "{:.0%}"),
+            print("|", " | ".join((name, str(x["tokens"]), span(y["neurons"] / n_ff, x["neurons"] / n_ff, "{:.0%}"), also(y, x),
                                    span(y["without_first_token_ns"] / 1e9, x["without_first_token_ns"] / 1e9, "{:.3g}"),
                                    span(y["first_token_ns"] / 1e9, x["first_token_ns"] / 1e9, "{:.3g}"), span(*attention, "{:.3g}"),
                                    span(y["without_first_token_ns"] / y["first_token_ns"] - 1,
@@ -156,15 +161,15 @@ def single_table(args):
 
 
 def npu_table(args):
-    print("| | sequences | NPU's neurons | tokens/s without it | with it | it adds | with a half | with 11/16 | what decides, slow and fast |")
-    print("|--|--|--|--|--|--|--|--|--|")
+    print("| | sequences | NPU's neurons | and | tokens/s without it | with it | it adds | with a half | with 11/16 | what decides, slow and fast |")
+    print("|--|--|--|--|--|--|--|--|--|--|")
     for name, model, gb, most in NPU_MODELS:
         fast, by_fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0)
         slow, by_slow = npu_plan(model, gb, most, FALSE_ALARMS[1], args.cpu_ns, args.launch_us)
         for a, x, b, y in zip(slow["batches"], by_slow["batches"], fast["batches"], by_fast["batches"]):
             n_ff = y["heights"][-1]["neurons"]
             shares = [span(x["heights"][k - 1]["tokens_per_s"], y["heights"][k - 1]["tokens_per_s"], "{:.3g}") for k in SHARES]
-            print("|", " | ".join((name, str(a["batch"]), span(x["neurons"] / n_ff, y["neurons"] / n_ff, "{:.0%}"),
+            print("|", " | ".join((name, str(a["batch"]), span(x["neurons"] / n_ff, y["neurons"] / n_ff, "{:.0%}"), also(x, y),
                                    span(x["without_tokens_per_s"], y["without_tokens_per_s"], "{:.3g}"),
                                    span(x["tokens_per_s"], y["tokens_per_s"], "{:.3g}"),
                                    span(x["tokens_per_s"] / x["without_tokens_per_s"] - 1,

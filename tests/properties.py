@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """properties.py COUNT [SEED]: what holds of plans with --prove, on COUNT random problems (device, model, limits, options). More
 memory, more cores, faster storage or memory give no plan that is slower by more than its gap; what fits less memory fits more; no
-form, policy, padding or fewer cores that are asked for beats the planner's own choice by more than its gap, but for
+form, policy, padding, fewer cores or no accelerator that are asked for beats the planner's own choice by more than its gap, but for
 forms that a note of the plan says were not compared; a chunk and weights of batch sizes that are asked for are those of the plan; check
 accepts every plan. The chunk is not part of what is minimised: plans are compared with that of the first one asked for (--chunk), but
 for a smaller one, which leaves memory for no fewer neurons and is to be no slower by more than its gap. TAP.
@@ -33,6 +33,9 @@ class Device:
         self.storage = [(block, depth, rng.uniform(20, 400) * rng.uniform(1, 1.6) ** (depth // 8) * (block / 4) ** rng.uniform(0.3, 0.9))
                         for block in (4, 32, 512) for depth in (1, 8, 32)]
         self.read_ns = rng.choice([0, rng.uniform(1000, 20000)])
+        self.accel = None
+        if rng.random() < 0.3:
+            self.accel = [rng.choice([rng.uniform(0.1, 3), rng.uniform(1, 100)]), rng.uniform(0.01, 3), rng.uniform(2, 60), rng.uniform(1, 1.9)]
 
     def write(self, path, storage=1.0, memory=1.0):
         head = ['device', 'table', 'key', 'field', 'value', 'unit', 'origin', 'source']
@@ -45,6 +48,15 @@ class Device:
                 rows.append(['storage', key, 'bytes_per_s', rate * storage, 'MB/s'])
                 if self.read_ns:
                     rows.append(['storage', key, 'cpu_ns_per_read', self.read_ns, 'ns'])
+        if self.accel: # a launch in us, ns of a row of 256 elements with a token, GB/s, of both together
+            launch, row, bw, both = self.accel
+            rows += [['accelerator', 'engine=npu', 'launch_ns', launch, 'us'], ['accelerator', 'engine=npu', 'shares_memory', 1, '']]
+            for batch in (1, 64):
+                for n in (64, 4096):
+                    rows.append(['accelerator_point', f'engine=npu;op=matmul/q4;rows={n};cols=256;batch={batch}', 'ns',
+                                 1000 * launch + n * row * (1 + batch / 16), 'ns'])
+            rows += [['memory', 'engines=npu;pattern=seq', 'bytes_per_s', bw * memory, 'GB/s'],
+                     ['memory', 'engines=cpu+npu;pattern=seq', 'bytes_per_s', both * min(bw, self.memory) * memory, 'GB/s']]
         with open(path + '.csv', 'w', encoding='utf-8', newline='') as f:
             csv.writer(f).writerows([head] + [['random', *row, 'estimated', 'invented'] for row in rows])
         if os.path.exists(path):
@@ -109,7 +121,9 @@ def problem(rng, tmp, solver):
     args = [*model, '--context', str(rng.choice([32, 128, 300]))]
     args += ['--mode', rng.choice(['exact', 'dense', 'predicted', 'predicted'] if predicted else ['exact', 'exact', 'dense'])]
     batch = rng.choice(['1', '1', '1', '2', '4'])
-    args += ['--cost', rng.choice(['measured', 'measured', 'measured', 'paper']), '--max-batch', batch]
+    accel = device.accel and ['--engine', 'npu']
+    args += ['--cost', 'measured' if accel else rng.choice(['measured', 'measured', 'measured', 'paper'])]
+    args += ['--max-batch', batch, *(accel or [])]
     asked = [rng.randrange(1, 9) for _ in range(int(batch).bit_length())] if batch != '1' and rng.random() < 0.5 else None
     if asked:
         args += ['--batch-weights', ','.join(map(str, asked))]
@@ -152,6 +166,8 @@ def problem(rng, tmp, solver):
     device.write(hw)
     forced = [('--form', f) for f in ('split', 'bundle', 'two-phase') if not left_out] + [('--policy', rng.choice(['lru', 'lfu']))]
     forced += [('--packed', rng.choice(['no', 'yes']))]
+    if accel:
+        forced.append(('--engine', 'none'))
     for flags in forced:
         limit = solver.solve(*args, *here, *chunk, *flags)
         if limit:

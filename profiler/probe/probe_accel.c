@@ -7,6 +7,7 @@
 
 #include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
+#include "common/plan/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -420,16 +421,22 @@ static void add(struct accel_probe *m, struct point p)
         m->points[m->base.n_points++] = p;
 }
 
+/* Many tokens: of a product as many as a call has, of an FFN those of a prompt. */
+static int is_for(int what, int tokens)
+{
+    return tokens == BESIDE_TOKENS || (tokens == SCHEDULE_ENGINE_TOKENS) == (what == PRODUCT);
+}
+
 static void add_type(struct accel_probe *m, uint32_t type, int quick)
 {
-    static const int full_sizes[] = { 256, 1024, 4096 }, quick_sizes[] = { 256, 2048 }, full_tokens[] = { 1, 4, 32, 64, 256 },
-                     quick_tokens[] = { 1, 8, 64 };
+    static const int full_sizes[] = { 256, 1024, 4096 }, quick_sizes[] = { 256, 2048 }, full_tokens[] = { 1, 4, 32, 64, 128, 256 },
+                     quick_tokens[] = { 1, 8, 64, 128 };
     const int *sizes = quick ? quick_sizes : full_sizes, *tokens = quick ? quick_tokens : full_tokens, n = quick ? 2 : 3;
     for (int what = PRODUCT; what <= FFN; what++)
-        for (int b = 0; b < (quick ? 3 : 5); b++)
+        for (int b = 0; b < (quick ? 4 : 6); b++)
             for (int r = 0; r < n; r++)
                 for (int c = 0; c < n; c++)
-                    if (tokens[b] <= FEW_TOKENS || (sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS))
+                    if (tokens[b] <= FEW_TOKENS || (sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS && is_for(what, tokens[b])))
                         add(m, (struct point){ .what = (enum what)what, .type = type, .rows = sizes[r], .cols = sizes[c],
                                                .batch = tokens[b] });
 }

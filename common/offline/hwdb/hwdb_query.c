@@ -508,6 +508,16 @@ static int accel_get(const struct hw *h, int i, const void *filter, double x[DIM
     return *y > 0;
 }
 
+/* The smallest size of a dimension that the operation was measured with; 0: it was not. */
+static double least_size(const struct hw *h, const struct accel_filter *f, int dim)
+{
+    double x[DIMS], y, least = 0;
+    for (int i = 0; i < h->n_accel_points; i++)
+        if (accel_get(h, i, f, x, &y) && (least <= 0 || x[dim] < least))
+            least = x[dim];
+    return least;
+}
+
 double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
                    enum hw_stat stat)
 {
@@ -518,7 +528,17 @@ double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int 
                        .filter = &f,
                        .at = { batch, rows, cols },
                        .proportional = 7 };
-    return curve_value(&c);
+    double share = 1;
+    for (int d = 1; d < DIMS; d++) {
+        double least = least_size(h, &f, d);
+        if (c.at[d] > 0 && c.at[d] < least) {
+            share *= c.at[d] / least;
+            c.at[d] = least;
+        }
+    }
+    double ns = curve_value(&c), launch = accel >= 0 && accel < h->n_accels ? h->accels[accel].launch_ns : 0;
+    launch = launch < ns ? launch : ns;
+    return launch + share * (ns - launch);
 }
 
 /* ---- summaries ---- */

@@ -373,7 +373,7 @@ static void test_heights(void)
     struct engine_stats st;
     int lost;
     CHECK(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0);
-    asked = (struct engine_accel_config){ .n_heights = 3, .heights = { { 1, 16, 0 }, { 4, 0, 0.3 }, { 0, 0, 1 } } };
+    asked = (struct engine_accel_config){ .n_heights = 3, .heights = { { 1, 16, 0, 0 }, { 4, 0, 0.3, 0 }, { 0, 0, 1, 0 } } };
     /* 24 tokens in passes of 5 and one of 4: 5 of the third height, 1 of the second. Of 200 neurons 96 are resident: 0.3 is 60, or 48. */
     CHECK(run_beside(p, &v, first, &st, &lost, &e) == 0 && st.accel.neurons == ES_LAYERS * (4 * 96 + 48) && st.accel.passes == 5);
     v.chunk = 1;

@@ -9,7 +9,7 @@ model=datasets/models/reglu-tales-10m-f16.gguf
 # Traces a little of the prompts; plans for a published device, so that nothing is measured here.
 chain_start()
 {
-    "$BIN/thermo-profile" trace --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens "$(of 1024 384)" --window-tokens 384 \
+    "$BIN/thermo-profile" trace --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens "$(of 1024 512)" --window-tokens 384 \
         --out "$tmp/t.h5" -q > "$tmp/log" 2>&1 &&
     phone "$tmp/hw.sqlite" > "$tmp/log" 2>&1 || {
         sed 's/^/# /' "$tmp/log"

@@ -100,7 +100,7 @@ struct plan_prompt {
     double attention_ns[PLAN_PROMPT_POINTS], ffn_ns[PLAN_PROMPT_POINTS], wait_ns[PLAN_PROMPT_POINTS];
     double read_bytes[PLAN_PROMPT_POINTS]; /* from flash */
     double head_ns;
-    int with_engine;            /* 1: engine_neurons are stated; 0: they are 0, and plan_pass_height says what passes have */
+    int with_engine;            /* 1: engine_neurons are stated; 0: they are 0, and plan_pass_share says what passes have */
     uint32_t engine_neurons[PLAN_PROMPT_POINTS]; /* of each FFN, the hottest of those in memory that the plan's engine computes in a pass of
                                  * so many tokens, or, of longer prompts, of the limit's chunk; 0: none */
     enum plan_work engine_work[PLAN_PROMPT_POINTS]; /* and what else; FFN where engine_neurons are not stated */

@@ -228,12 +228,21 @@ static struct hash128 get_hash(struct rd *r, json_t *o, const char *key)
     return h;
 }
 
-static int get_choice(struct rd *r, json_t *o, const char *key, name_fn *names, int n)
+/* Which of n names; -1: none, or s is NULL. */
+static int find_name(const char *s, name_fn *names, int n)
 {
-    const char *s = json_string_value(json_object_get(o, key));
     for (int i = 0; s && i < n; i++)
         if (!strcmp(s, names(i)))
             return i;
+    return -1;
+}
+
+static int get_choice(struct rd *r, json_t *o, const char *key, name_fn *names, int n)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    int found = find_name(s, names, n);
+    if (found >= 0)
+        return found;
     size_t at = enter(r, key);
     char known[128] = "";
     for (int i = 0; i < n; i++)
@@ -621,12 +630,9 @@ static void read_works(struct rd *r, json_t *works, struct plan_prompt *q)
     size_t at = enter(r, "engine_work");
     works = as_array(r, works, (size_t)q->n);
     for (int i = 0; works && i < q->n; i++) {
-        const char *s = json_string_value(json_array_get(works, (size_t)i));
-        int w = 0;
-        while (s && w < PLAN_WORKS && strcmp(s, work_name(w)) != 0)
-            w++;
+        int w = find_name(json_string_value(json_array_get(works, (size_t)i)), work_name, PLAN_WORKS);
         size_t at_i = enter_at(r, (size_t)i);
-        if (!s || w == PLAN_WORKS)
+        if (w < 0)
             fail(r, "is none of ffn, head, attention and all");
         else
             q->engine_work[i] = (enum plan_work)w;

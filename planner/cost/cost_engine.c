@@ -69,14 +69,6 @@ static double ffn_ns(const struct hw *hw, const struct cost_choice *c, int accel
     return sum;
 }
 
-static int accel_of(const struct hw *hw, const char *name)
-{
-    for (int i = 0; i < hw->n_accels && name; i++)
-        if (!strcmp(hw->accels[i].engine, name))
-            return i;
-    return -1;
-}
-
 /* Were products of this operation measured with so many tokens? */
 static int has_tokens(const struct hw *hw, int accel, const char *op, int tokens)
 {
@@ -89,7 +81,7 @@ static int has_tokens(const struct hw *hw, int accel, const char *op, int tokens
 int cost_engine_measured(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model, int tokens)
 {
     static const char *const ops[] = { "ffn", "matmul" };
-    int accel = accel_of(hw, engine), all = accel >= 0;
+    int accel = hw_accel_of(hw, engine), all = accel >= 0;
     for (int role = 0; role < LAYOUT_ROLES && all; role++) {
         char name[HW_NAME] = "matmul/q4";
         for (int i = 1; i >= 0; i--) /* what ffn_ns takes first */
@@ -113,7 +105,7 @@ static double products_ns(const struct hw *hw, int accel, const struct inputs_ma
 
 double cost_engine_products_ns(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int tokens)
 {
-    int accel = accel_of(hw, c->engine), whole = tokens / SCHEDULE_ENGINE_TOKENS, rest = tokens % SCHEDULE_ENGINE_TOKENS;
+    int accel = hw_accel_of(hw, c->engine), whole = tokens / SCHEDULE_ENGINE_TOKENS, rest = tokens % SCHEDULE_ENGINE_TOKENS;
     double ns = 0;
     if (whole)
         ns += whole * products_ns(hw, accel, m, n, SCHEDULE_ENGINE_TOKENS, cost_stat(c->stat));
@@ -132,7 +124,7 @@ static int knows_product(const struct hw *hw, int accel, const struct inputs_mat
 
 enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, const char *engine, int tokens)
 {
-    int accel = accel_of(hw, engine);
+    int accel = hw_accel_of(hw, engine);
     if (accel < 0)
         return PLAN_WORK_FFN;
     int all = !model_has_states(&in->h), head = knows_product(hw, accel, &in->head, tokens);
@@ -151,7 +143,7 @@ enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, con
 int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model)
 {
     const struct cost_choice any = { .stat = PLAN_TYPICAL };
-    int accel = accel_of(hw, engine);
+    int accel = hw_accel_of(hw, engine);
     return accel >= 0 && ffn_ns(hw, &any, accel, s->type, s->n_ff, d_model, 1) > 0;
 }
 
@@ -195,7 +187,7 @@ static double multiplying(const struct hw *hw, int accel, enum hw_stat stat)
 int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                          double tokens, struct cost_rates *r, struct notes *notes, struct err *e)
 {
-    int accel = accel_of(hw, c->engine);
+    int accel = hw_accel_of(hw, c->engine);
     if (accel < 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of accelerator '%s'", hw->name, c->engine);
     r->launch_ns = hw->accels[accel].launch_ns;

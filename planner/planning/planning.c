@@ -589,12 +589,16 @@ enum plan_work planning_prompt_work(const struct problem *p, const char *engine)
                                                                                                                     PLAN_WORK_FFN;
 }
 
+void planning_offer(const struct request *q, const struct problem *p, struct limits *lim)
+{
+    lim->engine = planning_engine(q, p);
+    lim->prompt_work = planning_prompt_work(p, lim->engine);
+}
+
 static int known_driver(const struct hw *hw, const char *engine)
 {
-    for (int i = 0; i < hw->n_accels; i++)
-        if (!strcmp(hw->accels[i].engine, engine))
-            return hw->accels[i].driver_bytes > 0;
-    return 0;
+    int i = hw_accel_of(hw, engine);
+    return i >= 0 && hw->accels[i].driver_bytes > 0;
 }
 
 /* The plan names the accelerator where any batch size or prompt uses it. */
@@ -636,8 +640,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
                                       .own_chunk = q->chunk > 0, .kv_f16 = q->kv_f16, .act_q8 = q->act_q8,
                                       .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
-        lim.engine = planning_engine(q, p);
-        lim.prompt_work = planning_prompt_work(p, lim.engine);
+        planning_offer(q, p, &lim);
         request_weights(q, p->space.in->n_batches, lim.weight);
         struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
@@ -694,8 +697,7 @@ int planning_text(const struct request *q, const struct inputs *in, const struct
     r = problem_prepare(&p, in, hw, &plan->layout, &request, NULL, e);
     if (r == 0) {
         struct limits own = *lim;
-        own.engine = planning_engine(q, &p);
-        own.prompt_work = planning_prompt_work(&p, own.engine);
+        planning_offer(q, &p, &own);
         r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, &own, out, e) :
                                         planning_measured_write(&p, q, plan, &own, out, e);
         problem_done(&p);

@@ -25,6 +25,9 @@ const char *planning_engine(const struct request *q, const struct problem *p);
 /* What prompts may give that accelerator beside neurons: what its figures tell for many tokens, but for the head, which is of one. */
 enum plan_work planning_prompt_work(const struct problem *p, const char *engine);
 
+/* Both, into a limit. */
+void planning_offer(const struct request *q, const struct problem *p, struct limits *lim);
+
 /* The context that a request means, whatever the memory: its own, or the model's, at most 4096. */
 int planning_context(const struct request *q, const struct inputs *in);
 

@@ -90,8 +90,7 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
         struct limits lim;
         planning_limits(&s->best, &s->best.limits[i], &lim);
         memcpy(lim.cores, s->q->cores, sizeof lim.cores);
-        lim.engine = planning_engine(s->q, p);
-        lim.prompt_work = planning_prompt_work(p, lim.engine);
+        planning_offer(s->q, p, &lim);
         if (any_memory)
             lim.memory_bytes = UINT64_MAX / 2;
         if (s->in->n_batches > 1)

@@ -35,12 +35,11 @@ static void add_products(const struct inputs *in, enum plan_work work, struct bu
 
 struct budget_engine account_engine(const struct hw *hw, const struct inputs *in, const char *name, enum plan_work work)
 {
-    struct budget_engine b = { .on = 0 };
-    for (int i = 0; hw && name && i < hw->n_accels && !b.on; i++)
-        if (!strcmp(hw->accels[i].engine, name))
-            b = (struct budget_engine){ .on = 1, .driver_bytes = hw->accels[i].driver_bytes, .shares_memory = hw->accels[i].shares_memory };
-    if (b.on)
-        add_products(in, work, &b);
+    int i = hw_accel_of(hw, name);
+    if (i < 0)
+        return (struct budget_engine){ .on = 0 };
+    struct budget_engine b = { .on = 1, .driver_bytes = hw->accels[i].driver_bytes, .shares_memory = hw->accels[i].shares_memory };
+    add_products(in, work, &b);
     return b;
 }
 

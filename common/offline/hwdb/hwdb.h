@@ -263,6 +263,9 @@ double hw_work_ns(const struct hw *h, const char *work, int core_class, int thre
 double hw_class_flops_per_s(const struct hw *h, int core_class, const char *kernel, enum hw_stat stat);
 double hw_mem_bytes_per_s(const struct hw *h, enum hw_stat stat);
 
+/* Which of the device's accelerators has that name; -1: none, or h or name is NULL. */
+int hw_accel_of(const struct hw *h, const char *name);
+
 /* ns of one matrix product on an accelerator; rows, cols and batch interpolated, in proportion beyond; with fewer rows or columns than were
  * measured a launch, and the rest of the smallest in proportion. */
 double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,

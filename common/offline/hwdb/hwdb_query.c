@@ -508,14 +508,22 @@ static int accel_get(const struct hw *h, int i, const void *filter, double x[DIM
     return *y > 0;
 }
 
-/* The smallest size of a dimension that the operation was measured with; 0: it was not. */
-static double least_size(const struct hw *h, const struct accel_filter *f, int dim)
+int hw_accel_of(const struct hw *h, const char *name)
 {
-    double x[DIMS], y, least = 0;
+    for (int i = 0; h && name && i < h->n_accels; i++)
+        if (!strcmp(h->accels[i].engine, name))
+            return i;
+    return -1;
+}
+
+/* The smallest sizes that the operation was measured with; 0: it was not. */
+static void least_sizes(const struct hw *h, const struct accel_filter *f, double least[DIMS])
+{
+    double x[DIMS], y;
+    memset(least, 0, DIMS * sizeof *least);
     for (int i = 0; i < h->n_accel_points; i++)
-        if (accel_get(h, i, f, x, &y) && (least <= 0 || x[dim] < least))
-            least = x[dim];
-    return least;
+        for (int d = 0, has = accel_get(h, i, f, x, &y); d < DIMS && has; d++)
+            least[d] = least[d] <= 0 || x[d] < least[d] ? x[d] : least[d];
 }
 
 double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
@@ -528,14 +536,13 @@ double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int 
                        .filter = &f,
                        .at = { batch, rows, cols },
                        .proportional = 7 };
-    double share = 1;
-    for (int d = 1; d < DIMS; d++) {
-        double least = least_size(h, &f, d);
-        if (c.at[d] > 0 && c.at[d] < least) {
-            share *= c.at[d] / least;
-            c.at[d] = least;
+    double share = 1, least[DIMS];
+    least_sizes(h, &f, least);
+    for (int d = 1; d < DIMS; d++)
+        if (c.at[d] > 0 && c.at[d] < least[d]) {
+            share *= c.at[d] / least[d];
+            c.at[d] = least[d];
         }
-    }
     double ns = curve_value(&c), launch = accel >= 0 && accel < h->n_accels ? h->accels[accel].launch_ns : 0;
     launch = launch < ns ? launch : ns;
     return launch + share * (ns - launch);

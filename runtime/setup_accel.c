@@ -196,8 +196,8 @@ int setup_accel_open(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     s->other |= planned != (b != NULL) || (b && (a->height || a->work)) || (planned && is_another(s, b, device));
-    if (!b && (a->height || a->cache))
-        return err_set(e, ERR_USAGE, "--engine-height and --engine-cache belong to an accelerator; see --engine");
+    if (!b && (a->height || a->work || a->cache))
+        return err_set(e, ERR_USAGE, "--engine-height, --engine-work and --engine-cache belong to an accelerator; see --engine");
     if (!b)
         return 0;
     if ((a->height || !planned) && (r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)

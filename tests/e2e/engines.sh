@@ -31,6 +31,7 @@ for spec in '' 5%,3% 4:5 4:5,2:3,1 101% -3 1:2: 1.5; do
     check "--engine-height '$spec' is refused" says 2 "engine-height" logits --engine opencl --engine-height "$spec"
 done
 check "--engine-height needs an engine" says 2 "belong to an accelerator" logits --engine-height 50%
+check "so does --engine-work" says 2 "belong to an accelerator" logits --engine-work head
 listed() { "$run" engines > "$tmp/list" && "$run" engines --json > "$tmp/json" && python3 -c '
 import json, sys
 for line in open(sys.argv[1]):

@@ -106,9 +106,11 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
         return;
     fputs(",\"engine\":{\"device\":", f);
     report_string(f, i.device.name, strlen(i.device.name));
-    fprintf(f, ",\"zero_copy\":%s,\"neurons\":%llu,\"neurons_large\":%llu,\"driver_bytes\":%llu,\"host_bytes\":%llu,\"device_bytes\":%llu"
+    fprintf(f, ",\"zero_copy\":%s,\"neurons\":%llu,\"neurons_large\":%llu,\"area_bytes\":%llu,\"driver_bytes\":%llu"
+            ",\"host_bytes\":%llu,\"device_bytes\":%llu"
             ",\"built\":%d,\"cached\":%d,\"lost\":", i.zero_copy ? "true" : "false", (unsigned long long)engine_accel_neurons(g, 1),
-            (unsigned long long)engine_accel_neurons(g, INT32_MAX), (unsigned long long)s->accel_driver_bytes,
+            (unsigned long long)engine_accel_neurons(g, INT32_MAX), (unsigned long long)s->config.choice.area_bytes,
+            (unsigned long long)s->accel_driver_bytes,
             (unsigned long long)i.host_bytes, (unsigned long long)i.device_bytes, i.built, i.cached);
     if (lost)
         report_string(f, lost, strlen(lost));
@@ -122,8 +124,9 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
             fprintf(f, "%d", h->tokens);
         else
             fputs("null", f);
-        fprintf(f, ",\"neurons\":%llu,\"work\":\"%s\"}", (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX),
-                plan_work_name(h->work));
+        fprintf(f, ",\"neurons\":%llu,\"rest\":%llu,\"work\":\"%s\"}",
+                (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX),
+                (unsigned long long)engine_accel_rest(g, h->tokens ? h->tokens : INT32_MAX), plan_work_name(h->work));
     }
     fputs("]}", f);
 }
@@ -199,8 +202,9 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
         (unsigned long long)s->refused);
     report_batches(f, g, s);
     if (engine_configuration(g)->accel.accel)
-        fprintf(f, ",\"engine\":{\"passes\":%llu,\"neurons\":%llu,\"products\":%llu,\"wait_ms\":%.3f}",
-                (unsigned long long)s->accel.passes, (unsigned long long)s->accel.neurons, (unsigned long long)s->accel.products,
+        fprintf(f, ",\"engine\":{\"passes\":%llu,\"neurons\":%llu,\"rest\":%llu,\"products\":%llu,\"wait_ms\":%.3f}",
+                (unsigned long long)s->accel.passes, (unsigned long long)s->accel.neurons,
+                (unsigned long long)s->accel.rest_neurons, (unsigned long long)s->accel.products,
                 (double)s->accel.wait_ns / 1e6);
     fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
             (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,

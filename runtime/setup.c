@@ -532,6 +532,8 @@ static void say_accel(const struct setup *s, const struct engine *g)
               "built, %d cached", i.device.name, i.device.platform, i.device.driver,
                   i.zero_copy ? "weights where they are" : "weights copied",
               (unsigned long long)engine_accel_neurons(g, 1), (unsigned long long)engine_accel_neurons(g, INT32_MAX), i.built, i.cached);
+    if (s->config.choice.area_bytes && !engine_accel_takes_rest(g))
+        log_warn("the accelerator does not take neurons as '%s' has them packed: what is not in memory is the processor's", s->args.model);
     log_debug("accelerator: memory: driver %s, buffers here %s, on the device %s",
               size_format(s->accel_driver_bytes, driver, sizeof driver), size_format(i.host_bytes, host, sizeof host),
               size_format(i.device_bytes, own, sizeof own));

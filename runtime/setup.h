@@ -14,6 +14,7 @@
 
 struct setup_accel_args {            /* options of an accelerator, as they were given */
     const char *engine, *height, *cache;
+    uint64_t area;                   /* 0: as much as seems good */
     int work, fail;
 };
 

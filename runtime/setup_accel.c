@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "common/engines/engines.h"
+#include "common/plan/rest.h"
 
 #include "runtime/machine.h"
 
@@ -23,8 +24,13 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
                   "computes the others.", .def = "the plan's, or none" },
         { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "LIST",
           .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
-                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.",
+                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%. With a + behind it, as in "
+                  "1:50%,100%+, it has all neurons that are not in memory, too, in passes that predict none: they are read for it, layer "
+                  "by layer, through --engine-area. Not for models with experts.",
           .def = "the plan's, or 100%" },
+        { .name = "engine-area", .type = OPT_SIZE, .dest = &a->area, .arg = "SIZE", .min = 1, .max = 1LL << 40,
+          .help = "Memory that neurons are read to for heights with a +, a part of --memory: what it holds is read while attention and "
+                  "other neurons are computed.", .def = "a sixteenth of the memory, or two layers' neurons" },
         { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,
           .help = "What else it computes: ffn nothing, head the output head, attention the products of attention, shared experts and "
                   "layers before the experts', all both; plan what the plan says, and nothing without one or with --engine-height.",
@@ -45,7 +51,8 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
 static int bad_height(const char *text, struct err *e)
 {
     return err_set(e, ERR_USAGE,
-                   "--engine-height '%s': [T:]N or [T:]P%%, separated by commas, with T ascending and none for the last; at most %d",
+                   "--engine-height '%s': [T:]N or [T:]P%%, a + behind it or not, separated by commas, with T ascending and none for the "
+                   "last; at most %d",
                    text, ENGINE_MAX_HEIGHTS);
 }
 
@@ -84,7 +91,8 @@ static int parse_height(const char **at, struct engine_height *out)
         out->neurons = (uint32_t)v;
         out->share = 0;
     }
-    *at = end;
+    out->rest = *end == '+';
+    *at = end + out->rest;
     return 1;
 }
 
@@ -185,6 +193,30 @@ static void add_works(struct engine_accel_config *c, int asked)
     c->work = (enum plan_work)all;
 }
 
+/* Bytes that the neurons beyond those in memory are read through, where any height has them; 0: none does. */
+static int choose_area(struct setup *s, uint64_t *out, struct err *e)
+{
+    const struct engine_accel_config *c = &s->config.accel;
+    const struct layout_shapes *l = &s->pack->shapes;
+    uint64_t asked = s->args.accel.area, least = rest_least_area(l), most = rest_most_area(l);
+    int any = 0;
+    for (int i = 0; i < c->n_heights; i++)
+        any |= c->heights[i].rest;
+    *out = 0;
+    if (!any)
+        return asked ? err_set(e, ERR_USAGE, "--engine-area is for heights with a +; see --engine-height") : 0;
+    if (model_ffn_blocks(&s->pack->h) > 1)
+        return err_set(e, ERR_USAGE, "--engine-height with a +: '%s' has experts; what is not in memory of them is the processor's",
+                       s->args.model);
+    if (asked && asked < least)
+        return err_set(e, ERR_USAGE, "--engine-area: %llu bytes; one cluster of neurons for each piece needs %llu",
+                       (unsigned long long)asked, (unsigned long long)least);
+    asked = asked ? asked : s->memory_bytes / 16 < most ? s->memory_bytes / 16 : most;
+    asked = asked < least ? least : asked;
+    *out = rest_slot_bytes(&l->kind[0], asked) * REST_SLOTS;
+    return 0;
+}
+
 int setup_accel_open(struct setup *s, struct err *e)
 {
     const struct setup_accel_args *a = &s->args.accel;
@@ -196,11 +228,15 @@ int setup_accel_open(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     s->other |= planned != (b != NULL) || (b && (a->height || a->work)) || (planned && is_another(s, b, device));
-    if (!b && (a->height || a->work || a->cache))
-        return err_set(e, ERR_USAGE, "--engine-height, --engine-work and --engine-cache belong to an accelerator; see --engine");
+    if (!b && (a->height || a->work || a->area || a->cache))
+        return err_set(e, ERR_USAGE, "--engine-height, --engine-work, --engine-area and --engine-cache belong to an accelerator; see "
+                       "--engine");
     if (!b)
         return 0;
     if ((a->height || !planned) && (r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
+        return r;
+    uint64_t area;
+    if ((r = choose_area(s, &area, e)) < 0)
         return r;
     add_works(c, a->work);
     c->fail_exit = a->fail;
@@ -210,6 +246,7 @@ int setup_accel_open(struct setup *s, struct err *e)
         s->other |= planned;
         return failed(s, &why, e);
     }
+    s->config.choice.area_bytes = area;
     uint64_t after = machine_peak_bytes(), mib = 1 << 20;
     s->accel_driver_bytes = (after > before ? after - before + mib - 1 : mib) / mib * mib;
     return 0;
@@ -219,6 +256,7 @@ int setup_accel_drop(struct setup *s, const struct err *why, struct err *e)
 {
     struct accel *a = s->config.accel.accel;
     s->config.accel.accel = NULL;
+    s->config.choice.area_bytes = 0;
     s->other |= s->planned_engine[0] != 0;
     s->accel_driver_bytes = 0;
     a->backend->close(a);

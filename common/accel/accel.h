@@ -111,13 +111,17 @@ struct accel_backend {
     /* Bytes of its own buffers for such calls; those that count on the host, where it shares memory. */
     uint64_t (*buffers)(const struct accel *a, const struct accel_need *need);
 
-    /* Before any work: constant data, which the caller keeps; then, once, allocate. Pieces come by ascending addresses and do not
-     * overlap. */
+    /* Before any work: data, which the caller keeps, constant but for `changed`; then, once, allocate. Pieces come by ascending addresses
+     * and do not overlap. */
     int (*add)(struct accel *a, const void *data, size_t bytes, struct err *e);
     int (*allocate)(struct accel *a, const struct accel_need *need, struct err *e);
 
     /* Can it multiply this, by itself? Its data is where it was added, whole; type, shape and alignment suit. */
     int (*takes)(const struct accel *a, const struct accel_matrix *m, int turned);
+
+    /* These bytes, within a piece that was added, are other ones now: what is queued from here on sees them. Nothing that is queued and
+     * not waited for uses them; the caller keeps them as they are until that of it is waited for that does. */
+    int (*changed)(struct accel *a, const void *data, size_t bytes, struct err *e);
 
     /* Queued: only what it takes. Returns before it is done. */
     int (*ffn)(struct accel *a, const struct accel_ffn *f, int n, struct err *e);

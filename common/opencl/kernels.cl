@@ -347,8 +347,8 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
 /* part[slice][t][c] = sum over the slice's neurons i, ascending, of h[t][i] * row_i[c]. An item has 32 columns. Rows whose factor is 0 for all
  * of its tokens are not read: adding nothing and adding zero is the same, for finite weights. */
 #define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY)                                                                                \
-    kernel void NAME(bytes w, ulong at, ulong row_stride, global const float *h, uint h_at, global float *part, uint part_at,     \
-                     uint slice, uint n_rows, uint n_cols, uint n_tokens)                                                          \
+    kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,  \
+                     global float *part, uint part_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)                       \
     {                                                                                                                             \
         uint b = get_global_id(COLUMNS_BY), t0 = get_global_id(TOKENS_BY) * TOKENS;                                               \
         uint from = get_global_id(2) * slice, to = min(from + slice, n_rows);                                                     \
@@ -368,7 +368,7 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
                     any |= v[t][i] != 0;                                                                                          \
                 if (!any)                                                                                                         \
                     continue;                                                                                                     \
-                weights(w + at + i * row_stride, b, &lo, &hi);                                                                    \
+                weights(ROW_AT(i), b, &lo, &hi);                                                                                  \
                 for (uint t = 0; t < TOKENS; t++) {                                                                               \
                     low[t] += v[t][i] * lo;                                                                                       \
                     high[t] += v[t][i] * hi;                                                                                      \
@@ -385,7 +385,7 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
                     float s = 0;                                                                                                  \
                     for (uint i = from; i < to; i++)                                                                              \
                         if (v[t][i] != 0)                                                                                         \
-                            s += v[t][i] * weight(w + at + i * row_stride, c);                                                    \
+                            s += v[t][i] * weight(ROW_AT(i), c);                                                                  \
                     part[part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + c] = s;                              \
                 }                                                                                                                 \
         }                                                                                                                         \
@@ -398,8 +398,8 @@ TURNED(turned_4, 4, 0, 1)
 TURNED(turned_many, MANY_TOKENS, 1, 0)
 #else
 /* A group has 32 columns and ITEMS tokens, an item four columns and eight tokens of them; 32 neurons lie in local memory, converted. */
-kernel void turned_many(bytes w, ulong at, ulong row_stride, global const float *h, uint h_at, global float *out, uint out_at, uint slice,
-                        uint n_rows, uint n_cols, uint n_tokens)
+kernel void turned_many(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,
+                        global float *out, uint out_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)
 {
     local float ws[32 * 32], hs[32 * ITEMS];
     uint item = get_local_id(0), b = get_group_id(1), t0 = get_group_id(0) * ITEMS;
@@ -416,7 +416,7 @@ kernel void turned_many(bytes w, ulong at, ulong row_stride, global const float 
             for (uint i = item; i < 32; i += ITEMS) {
                 float16 lo = (float16)(0), hi = (float16)(0);
                 if (i0 + i < to)
-                    weights(w + at + (i0 + i) * row_stride, b, &lo, &hi);
+                    weights(ROW_AT(i0 + i), b, &lo, &hi);
                 vstore16(lo, 2 * i, ws);
                 vstore16(hi, 2 * i + 1, ws);
             }

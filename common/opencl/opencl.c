@@ -382,7 +382,7 @@ static int takes(const struct accel *a, const struct accel_matrix *m, int turned
     size_t align = m->type == QUANT_F32 ? 4 : m->type == QUANT_MXFP4 ? 1 : 2;
     if (((uintptr_t)m->data | m->row_stride | m->group_stride | m->run_stride) % align)
         return 0;
-    if (m->run_elems % 32 || (turned && (m->run_elems || m->group_rows)))
+    if (m->run_elems % 32 || (turned && m->run_elems))
         return 0;
     uint64_t span = span_of(m);
     return span && was_added(o, m->data, span) && window_of(o, m->data, span) != NULL;
@@ -395,6 +395,17 @@ static struct opencl_place place_of(const struct opencl *o, const void *data, ui
 }
 
 /* ---- work ---- */
+
+/* Where weights are the host's memory this is how a driver hears of it: writing a buffer from the very place that it was made of brings
+ * it the latest bytes, and copies nothing where there is nothing to copy to. */
+static int changed(struct accel *a, const void *data, size_t bytes, struct err *e)
+{
+    struct opencl *o = opencl_of(a);
+    struct opencl_place at = place_of(o, data, bytes);
+    if (!at.mem || !was_added(o, data, bytes))
+        return err_set(e, ERR_LIMIT, "bytes that changed are not in the accelerator's memory");
+    return opencl_rewrite(o, at, data, bytes, e);
+}
 
 /* What wait copies: from the device's outputs to where they were asked for. */
 static int promise(struct opencl *o, float *to, uint64_t at, uint64_t n, struct err *e)
@@ -476,5 +487,5 @@ static int wait_for(struct accel *a, int (*meanwhile)(void *ctx, struct err *e),
 
 const struct accel_backend opencl_backend = {
     .name = "opencl", .list = list, .open = open_it, .close = close_it, .describe = describe, .buffers = buffers, .add = add,
-    .allocate = allocate, .takes = takes, .ffn = ffn, .products = products, .wait = wait_for,
+    .allocate = allocate, .takes = takes, .changed = changed, .ffn = ffn, .products = products, .wait = wait_for,
 };

@@ -86,6 +86,7 @@ int opencl_test_kernels(struct opencl *o, uint32_t type, struct err *e);
 int opencl_failed(struct opencl *o, int32_t code, const char *what, struct err *e);
 int opencl_buffer(struct opencl *o, uint64_t bytes, uint64_t flags, void *host, opencl_mem *out, struct err *e);
 int opencl_write(struct opencl *o, opencl_mem to, uint64_t at, const float *from, uint64_t n, struct err *e);
+int opencl_rewrite(struct opencl *o, struct opencl_place to, const void *from, size_t bytes, struct err *e);
 int opencl_read(struct opencl *o, opencl_mem from, uint64_t at, float *to, uint64_t n, struct err *e);
 int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
                          opencl_mem out, uint64_t out_at, int n_tokens, struct err *e);

@@ -70,6 +70,14 @@ int opencl_write(struct opencl *o, opencl_mem to, uint64_t at, const float *from
                               "writing to a buffer", e);
 }
 
+int opencl_rewrite(struct opencl *o, struct opencl_place to, const void *from, size_t bytes, struct err *e)
+{
+    opencl_event *ev = NULL;
+    int r = ready(o, &ev, e);
+    return r < 0 ? r : queued(o, o->api.EnqueueWriteBuffer(o->queue, to.mem, 0, (size_t)to.at, bytes, from, 0, NULL, ev),
+                              "writing weights that changed", e);
+}
+
 int opencl_read(struct opencl *o, opencl_mem from, uint64_t at, float *to, uint64_t n, struct err *e)
 {
     opencl_event *ev = NULL;
@@ -217,6 +225,8 @@ static int some_turned(struct opencl *o, const struct accel_matrix *m, struct op
     arg_mem(&a, w.mem);
     arg_u64(&a, w.at);
     arg_u64(&a, m->row_stride);
+    arg_u32(&a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
+    arg_u64(&a, m->group_stride);
     arg_mem(&a, h);
     arg_u32(&a, h_at);
     arg_mem(&a, part);

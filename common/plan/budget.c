@@ -184,6 +184,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
         (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0 ||
         (r = in_range("read_bytes", c->read_bytes, 0, READS_MAX_BYTES, e)) < 0 ||
+        (r = in_range("area_bytes", c->area_bytes > BUDGET_MAX_AREA ? -1 : (long long)c->area_bytes, 0, (long long)BUDGET_MAX_AREA,
+                      e)) < 0 ||
         (r = in_range("predictor_rank", c->predictors.rank, 0, PREDICT_MAX_RANK, e)) < 0 ||
         (r = in_range("predictor_buffers", c->predictor_buffers, 0, BUDGET_MAX_STREAM, e)) < 0)
         return r;
@@ -392,7 +394,8 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
 {
     uint64_t stream = budget_stream_bytes(&c->predictors, buffers);
     b->item[BUDGET_PREDICTOR] = up64(predictor_bytes);
-    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shapes.kind[0], c->read_bytes)) + stream;
+    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shapes.kind[0], c->read_bytes)) + stream +
+                              c->area_bytes;
     struct sum fixed = { 0 };
     for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
         add(&fixed, b->item[i]);

@@ -58,6 +58,7 @@ struct budget_choice {
     struct budget_predictors predictors; /* predicted mode: those in use; else all 0 */
     uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
     uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
+    uint64_t area_bytes;        /* of the rest of FFNs, that an accelerator computes in large passes (rest.h); 0: there is none */
     struct budget_engine engine; /* of plans; the runtime looks at the open device instead */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
@@ -83,7 +84,7 @@ enum budget_item {
     BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
     BUDGET_KV,        /* K and V, and the tables of their pages */
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
-    BUDGET_STAGING,   /* read buffers */
+    BUDGET_STAGING,   /* read buffers; the area of FFNs' rest */
     BUDGET_CHECKS,    /* checksums of the units that are not resident */
     BUDGET_INDEX,     /* of hot and cold regions, and their page tables */
     BUDGET_HOT,
@@ -132,7 +133,7 @@ void budget_add_predictor(struct budget_predictors *p, const struct layout_shape
 uint64_t budget_predictor_check_bytes(const struct budget_predictors *p);
 
 /* Bytes of the buffers that streamed predictors are read into, then their state, then the checksums of all predictors. Part
- * of BUDGET_STAGING, after the queue_depth buffers; 0 without buffers. */
+ * of BUDGET_STAGING, after the queue_depth buffers and the area of FFNs' rest; 0 without buffers. */
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
 
 /* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64. Experts of a layer
@@ -178,6 +179,7 @@ struct budget_kv {
 #define BUDGET_MAX_LANES 64
 #define BUDGET_MAX_DEPTH 4096
 #define BUDGET_MAX_STREAM (1 << 20) /* buffers of streamed predictors */
+#define BUDGET_MAX_AREA ((uint64_t)1 << 40)
 #define BUDGET_MAX_BATCH 1024
 #define BUDGET_MAX_CHUNK 8192
 #define BUDGET_IO_STACK_BYTES (64 * 1024) /* of each I/O thread */

@@ -68,6 +68,8 @@ static void take_regions(struct engine *g)
     uint64_t hot = 0, cold = 0, checks = 0;
     struct arena *a = &g->arena;
     g->staging = arena_take(a, BUDGET_STAGING, a->item[BUDGET_STAGING].size);
+    if (c->area_bytes)
+        g->area = g->staging + (size_t)c->queue_depth * budget_read_bytes(&g->shapes->kind[0], c->read_bytes);
     g->hot = arena_take(a, BUDGET_HOT, a->item[BUDGET_HOT].size);
     g->cold = arena_take(a, BUDGET_COLD, a->item[BUDGET_COLD].size);
     g->kv = arena_take(a, BUDGET_KV, a->item[BUDGET_KV].size);

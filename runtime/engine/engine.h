@@ -33,6 +33,7 @@ struct engine_height {
     uint32_t neurons;             /* or, where this is 0, */
     double share;                 /* of the FFN's, 0 to 1 */
     enum plan_work work;
+    int rest;                     /* 1: and the neurons that are not resident, read through choice.area_bytes; models without experts */
 };
 
 struct engine_accel_config {
@@ -45,6 +46,7 @@ struct engine_accel_config {
 
 struct engine_accel_stats {
     uint64_t passes, neurons;     /* with its help; of FFNs, computed by it, for how many tokens whatever */
+    uint64_t rest_neurons;        /* of these, read for it */
     uint64_t wait_ns;             /* for it, when the processor was done */
     uint64_t products;            /* other than FFNs' */
 };
@@ -192,6 +194,12 @@ int engine_accel_info(const struct engine *g, struct accel_info *out, const char
 
 /* Hot neurons that it computes for a pass of n tokens, in all FFNs together. */
 uint64_t engine_accel_neurons(const struct engine *g, int n);
+
+/* Neurons that are not resident, and that it computes, too, in such a pass where no neuron is predicted; 0: none, or it cannot. */
+uint64_t engine_accel_rest(const struct engine *g, int n);
+
+/* Can it, whatever the pass? */
+int engine_accel_takes_rest(const struct engine *g);
 
 /* Those of one FFN where this height is asked for: whole clusters of what is resident in every part, or all. */
 uint32_t engine_accel_height(const struct layout_shapes *shapes, const struct budget_choice *c, const struct engine_height *x, int n_blocks,

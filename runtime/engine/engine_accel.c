@@ -1,6 +1,7 @@
 /* The accelerator beside the processor: which hot neurons it has, what is queued when an FFN begins, the sum of both, and what happens
- * when it fails. Its neurons are a prefix of each FFN's resident ones, so that it never waits for reads. */
-#include "runtime/engine/engine_impl.h"
+ * when it fails. Its neurons are a prefix of each FFN's resident ones, so that it never waits for reads; in some large passes it has what
+ * is not resident, too (engine_accel_rest.c). */
+#include "runtime/engine/engine_accel.h"
 
 #include "common/base/progress.h"
 
@@ -9,19 +10,6 @@
 #include <string.h>
 
 #define MOST_PRODUCTS  4
-
-struct engine_accel {
-    struct accel *a;
-    struct engine *g;
-    struct dense_elsewhere elsewhere;
-    struct accel_need need;
-    uint8_t *takes;             /* [layer][block]: it can have an FFN's neurons */
-    uint32_t *shares;           /* [height][layer][block]: how many, prepared once */
-    const uint32_t *beside;     /* [layer][block], of shares: how many, in this pass */
-    float *out;                 /* f32[scratch.rows][d_model] */
-    int lost, stale;            /* stale: the pipeline may have begun a layer without what was its share */
-    struct err why;
-};
 
 struct piece {
     const uint8_t *data;
@@ -88,7 +76,10 @@ void engine_accel_use(struct engine *g, int n)
     x->stale = 0;
     g->stats.accel.passes += !x->lost;
     x->beside = x->shares + (size_t)index_of(g, n) * ffns_of(g);
+    x->rest = x->can_rest && !x->lost && !g->predicted && g->c.accel.heights[index_of(g, n)].rest;
     pipeline_beside(g->pipe, x->beside);
+    if (g->c.choice.area_bytes)
+        pipeline_leave_rest(g->pipe, x->order, x->rest ? g->h.n_layers : 0);
 }
 
 uint64_t engine_accel_neurons(const struct engine *g, int n)
@@ -97,6 +88,23 @@ uint64_t engine_accel_neurons(const struct engine *g, int n)
     for (size_t i = 0; g->accel && i < ffns_of(g); i++)
         sum += g->accel->shares[(size_t)index_of(g, n) * ffns_of(g) + i];
     return sum;
+}
+
+uint64_t engine_accel_rest(const struct engine *g, int n)
+{
+    const struct engine_accel *x = g->accel;
+    uint64_t sum = 0;
+    for (int l = 0; x && x->can_rest && !x->lost && g->c.accel.heights[index_of(g, n)].rest && l < g->h.n_layers; l++) {
+        const struct layout_shape *s = layout_of(g->shapes, l);
+        const uint32_t none[LAYOUT_MAX_PARTS] = { 0 }, *hot = g->c.choice.hot ? g->c.choice.hot + engine_hot_index(g, l, 0, 0) : none;
+        sum += (uint64_t)s->n_ff - rest_first(s, hot);
+    }
+    return sum;
+}
+
+int engine_accel_takes_rest(const struct engine *g)
+{
+    return g->accel && g->accel->can_rest;
 }
 
 const uint32_t *engine_accel_beside(const struct engine *g)
@@ -197,7 +205,7 @@ static void add_dense(const struct engine *g, struct piece *to, int *n)
 static int add_weights(struct engine *g, struct err *e)
 {
     struct engine_accel *x = g->accel;
-    size_t most = ffns_of(g) * (size_t)g->n_parts + (size_t)model_depth(&g->h) * 18 + 1;
+    size_t most = ffns_of(g) * (size_t)g->n_parts + (size_t)model_depth(&g->h) * 18 + 1 + REST_SLOTS;
     struct piece *all = malloc(most * sizeof *all);
     int n = 0, r = 0;
     if (!all)
@@ -205,10 +213,15 @@ static int add_weights(struct engine *g, struct err *e)
     for (size_t i = 0; i < ffns_of(g); i++)
         for (int p = 0; p < g->n_parts; p++) {
             int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
-            size_t bytes = (size_t)layout_bytes(&layout_of(g->shapes, layer)->part[p], most_of(g, layer, block));
+            uint32_t h = most_of(g, layer, block), gates = engine_accel_rest_resident(g, layer, p);
+            size_t bytes = (size_t)layout_bytes(&layout_of(g->shapes, layer)->part[p], h > gates ? h : gates);
             if (bytes)
                 all[n++] = (struct piece){ g->hot + g->hot_at[engine_hot_index(g, layer, block, p)], bytes };
         }
+    for (int i = 0; i < REST_SLOTS && g->c.choice.area_bytes; i++) {
+        size_t slot = (size_t)rest_slot_bytes(&g->shapes->kind[0], g->c.choice.area_bytes);
+        all[n++] = (struct piece){ g->area + (size_t)i * slot, slot };
+    }
     add_dense(g, all, &n);
     qsort(all, (size_t)n, sizeof *all, by_address);
     for (int i = 0; i < n && r == 0; i++)
@@ -265,8 +278,9 @@ int engine_accel_open(struct engine *g, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
     *x = (struct engine_accel){ .a = a, .g = g, .takes = calloc(ffns_of(g), 1),
                                 .shares = calloc((size_t)n_heights * ffns_of(g), sizeof *x->shares),
-                                .out = calloc((size_t)g->scratch.rows * (size_t)g->h.d_model, sizeof *x->out) };
-    if (!x->takes || !x->shares || !x->out)
+                                .out = calloc((size_t)g->scratch.rows * (size_t)g->h.d_model, sizeof *x->out),
+                                .order = calloc((size_t)g->h.n_layers, sizeof *x->order) };
+    if (!x->takes || !x->shares || !x->out || !x->order)
         return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
     x->beside = x->shares;
     engine_accel_need(g->c.pack, &g->scratch, g->c.accel.work, &x->need);
@@ -282,6 +296,10 @@ int engine_accel_open(struct engine *g, struct err *e)
         x->takes[i] = (uint8_t)can_take(g, layer, block, most_of(g, layer, block));
     }
     prepare_shares(g);
+    x->can_rest = engine_accel_can_rest(g);
+    for (int i = 0, n = 0; i < model_depth(&g->h); i++)
+        if (!model_is_lead(&g->h, model_layer_at(&g->h, i)))
+            x->order[n++] = model_layer_at(&g->h, i);
     return 0;
 }
 
@@ -294,6 +312,7 @@ int engine_accel_close(struct engine *g)
         free(x->takes);
         free(x->shares);
         free(x->out);
+        free(x->order);
     }
     free(x);
     g->accel = NULL;
@@ -320,6 +339,9 @@ static int fault(struct engine *g, const struct err *why, struct err *e)
         x->lost = x->stale = 1;
         x->why = *why;
         memset(x->shares, 0, (size_t)g->c.accel.n_heights * ffns_of(g) * sizeof *x->shares);
+        x->rest = 0;
+        if (g->c.choice.area_bytes)
+            pipeline_leave_rest(g->pipe, NULL, 0);
     }
     return g->c.accel.fail_exit ? err_set(e, ERR_IO, "%s", why->msg) : 0;
 }
@@ -346,6 +368,21 @@ static int queue(struct engine *g, int layer, const struct pipeline_ffn *f, int 
     return r < 0 ? r : k;
 }
 
+void engine_accel_add(const struct engine_accel *x, const float *from, int n_tokens, float *out)
+{
+    size_t all = (size_t)n_tokens * (size_t)x->g->h.d_model;
+    for (size_t k = 0; k < all; k++)
+        out[k] += from[k];
+}
+
+int engine_accel_wait(struct engine_accel *x, int (*meanwhile)(void *ctx, struct err *e), void *ctx, struct err *why)
+{
+    int64_t start = progress_now_ns();
+    int r = x->a->backend->wait(x->a, meanwhile, ctx, why);
+    x->g->stats.accel.wait_ns += (uint64_t)(progress_now_ns() - start);
+    return r;
+}
+
 /* The processor's sum first: for each element there are two terms, whatever was done first. */
 static void add_sums(const struct engine *g, int layer, struct pipeline_ffn *f, int n)
 {
@@ -355,8 +392,7 @@ static void add_sums(const struct engine *g, int layer, struct pipeline_ffn *f, 
         size_t all = (size_t)f[i].in.n_tokens * (size_t)g->h.d_model;
         if (!x->beside[(size_t)layer * (size_t)g->n_blocks + (size_t)f[i].block])
             continue;
-        for (size_t k = 0; k < all; k++)
-            f[i].out[k] += from[k];
+        engine_accel_add(x, from, f[i].in.n_tokens, f[i].out);
         from += all;
     }
 }
@@ -381,11 +417,11 @@ int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n,
         return again ? run_alone(g, layer, f, n, e) : done;
     }
     int queued = queue(g, layer, f, n, &why), r = pipeline_run(g->pipe, layer, f, n, e), waited = 0;
-    if (queued > 0) {
-        int64_t start = progress_now_ns();
-        waited = x->a->backend->wait(x->a, NULL, NULL, &why);
-        g->stats.accel.wait_ns += (uint64_t)(progress_now_ns() - start);
-    }
+    int rest = x->rest && queued >= 0 && r == 0;
+    if (rest && (r = engine_accel_run_rest(g, layer, &f[0], queued > 0, &why, e)) > 0)
+        r = 0, waited = -1;
+    if (queued > 0 && !rest)
+        waited = engine_accel_wait(x, NULL, NULL, &why);
     if (r < 0)
         return r;
     if (queued < 0 || waited < 0) {
@@ -393,7 +429,8 @@ int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n,
         x->stale = 0;
         return r < 0 ? r : run_alone(g, layer, f, n, e);
     }
-    add_sums(g, layer, f, n);
+    if (!rest)
+        add_sums(g, layer, f, n);
     return 0;
 }
 

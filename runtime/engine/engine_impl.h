@@ -36,7 +36,7 @@ struct engine {
     struct cache **caches;         /* [layer][part] */
     struct verifier verifier;
     int n_row_checks;              /* streamed predictors whose checksums are there */
-    uint8_t *hot, *cold, *staging, *kv;
+    uint8_t *hot, *cold, *staging, *area, *kv; /* area: of FFNs' rest, in staging; NULL: there is none */
     struct budget_kv kv_shape;
     struct kv_pages pages;
     uint8_t *load_at;              /* buffers of loading */

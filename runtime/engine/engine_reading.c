@@ -31,7 +31,8 @@ static struct pipeline *new_pipeline(struct engine *g, struct err *e)
         .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = c->no_ahead, .no_overlap = c->no_overlap,
         .hot = g->hot, .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
         .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
-        .pieces = g->pieces, .biases = g->biases, .beside = engine_accel_beside(g), .memory = g->pipe_memory,
+        .pieces = g->pieces, .biases = g->biases, .beside = engine_accel_beside(g),
+        .area = g->area, .area_bytes = c->choice.area_bytes, .memory = g->pipe_memory,
     };
     return pipeline_new(&p, e);
 }

@@ -77,6 +77,7 @@ struct block {
     uint8_t *hot_base[LAYOUT_MAX_PARTS];
     uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
     uint32_t beside;      /* of these, the first, which are not computed here: neurons */
+    uint32_t rest;        /* nor are neurons from here on, none of which is in a fused cluster; n_ff: they are */
     const void *x[KERNELS_ACT_FORMS];    /* [n_tokens][d_model] in the forms that gate and up ask for */
     size_t x_stride[KERNELS_ACT_FORMS];
     float *rows, *out;    /* f32[n_tokens][n_ff] gate, then h; f32[n_tokens][d_model] */

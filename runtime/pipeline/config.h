@@ -68,6 +68,11 @@ struct pipeline_config {
      * clusters, or all, that are resident in every part. The owner changes it between passes. NULL: none. */
     const uint32_t *beside;
 
+    /* Where the rest of FFNs, what is not resident of them, is read to in passes that leave it to something else, too (rest_reads.h): in
+     * whole pages behind the read buffers, as many as choice.area_bytes; NULL: there is no such pass. */
+    uint8_t *area;
+    uint64_t area_bytes;
+
     /* predictors; all NULL in a model that has none in use */
     const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */
     const unsigned char *streamed; /* [layer] 1: its predictors are read whenever they are used; NULL: of none */

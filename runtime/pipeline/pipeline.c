@@ -8,9 +8,11 @@
 #include "runtime/pipeline/expert_prefetch.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 #include "runtime/pipeline/read_queue.h"
+#include "runtime/pipeline/rest_reads.h"
 #include "runtime/pipeline/scheduler.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +186,8 @@ int pipeline_poll(struct pipeline *p, struct err *e)
 {
     struct expert_prefetch *f = read_queue_experts(p->q);
     int r;
-    if (!(p->prepared && read_queue_in_flight(p->q)) && !expert_prefetch_busy(f) && !read_queue_follows(p->q))
+    if (!(p->prepared && read_queue_in_flight(p->q)) && !expert_prefetch_busy(f) && !read_queue_follows(p->q) &&
+        (p->c.no_prefetch || !rest_reads_busy(read_queue_rest(p->q))))
         return 0;
     if ((r = scheduler_collect(p->s, 0, e)) < 0 || (!p->prepared && (r = scheduler_follow(p->s, e)) < 0))
         return r;
@@ -233,7 +236,7 @@ static void add_counts(struct pipeline *p, int n)
     const struct counts c = scheduler_counts(p->s);
     uint64_t possible = (uint64_t)n * (uint64_t)p->c.shapes->n_ff;
     for (int i = 0; i < n; i++)
-        possible -= scheduler_block(p->s, i)->beside;
+        possible -= scheduler_block(p->s, i)->beside + (uint64_t)p->c.shapes->n_ff - scheduler_block(p->s, i)->rest;
     struct pipeline_stats *s = &p->stats;
     s->verified.bytes += c.verified.bytes;
     s->verified.ns += c.verified.ns;
@@ -268,12 +271,90 @@ int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, s
     return r;
 }
 
+/* ---- the rest of FFNs ---- */
+
+void pipeline_leave_rest(struct pipeline *p, const int *layers, int n)
+{
+    scheduler_leave_rest(p->s, n > 0);
+    rest_reads_begin(read_queue_rest(p->q), layers, n);
+}
+
+int pipeline_rest_poll(struct pipeline *p, struct err *e)
+{
+    int r = scheduler_collect(p->s, 0, e);
+    return r < 0 ? r : scheduler_follow(p->s, e);
+}
+
+int pipeline_rest_done(struct pipeline *p, struct err *e)
+{
+    rest_reads_done(read_queue_rest(p->q));
+    return pipeline_rest_poll(p, e);
+}
+
+struct verifying {
+    const struct pipeline_config *c;
+    const struct rest_data *data;
+    pthread_mutex_t lock;
+    struct verify_counts counts; /* guarded by lock */
+    struct err why;              /* likewise; code 0: none */
+};
+
+static void verify_units(void *ctx, int begin, int end, int worker)
+{
+    struct verifying *v = ctx;
+    struct verify_counts c = { 0 };
+    struct err e = { 0 };
+    int64_t start = progress_now_ns();
+    int r = 0;
+    (void)worker;
+    for (int i = begin; i < end && r == 0; i++)
+        r = rest_reads_verify(v->c, v->data, (uint32_t)i, &c, &e);
+    pthread_mutex_lock(&v->lock);
+    v->counts.bytes += c.bytes;
+    v->counts.ns += c.bytes ? (uint64_t)(progress_now_ns() - start) : 0;
+    v->counts.repaired += c.repaired;
+    if (r < 0 && !v->why.code)
+        v->why = e;
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* By all threads: they have nothing else to do. */
+static int verify_rest(struct pipeline *p, const struct rest_data *d, struct err *e)
+{
+    struct verifying v = { .c = &p->c, .data = d, .lock = PTHREAD_MUTEX_INITIALIZER };
+    int n = (int)rest_reads_units(&p->c, d), grain = n / (4 * p->threads);
+    if (!p->c.verifier->checks)
+        return 0;
+    pool_for(p->c.pool, n, grain > 0 ? grain : 1, verify_units, &v);
+    p->stats.verified.bytes += v.counts.bytes;
+    p->stats.verified.ns += v.counts.ns;
+    p->stats.verified.repaired += v.counts.repaired;
+    if (v.why.code)
+        *e = v.why;
+    return v.why.code;
+}
+
+int pipeline_rest_next(struct pipeline *p, int layer, struct rest_data *out, struct err *e)
+{
+    int r = pipeline_rest_poll(p, e), there;
+    while (r >= 0 && (there = rest_reads_next(read_queue_rest(p->q), layer, out)) == 2) {
+        int64_t t = progress_now_ns();
+        if ((r = scheduler_collect(p->s, 1, e)) >= 0)
+            r = scheduler_follow(p->s, e);
+        p->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
+    }
+    if (r < 0 || !there)
+        return r < 0 ? r : 0;
+    r = verify_rest(p, out, e);
+    return r < 0 ? r : 1;
+}
+
 struct pipeline_stats pipeline_stats(const struct pipeline *p)
 {
     struct pipeline_stats s = p->stats;
     const struct predictor_prefetch *f = read_queue_predictors(p->q);
     read_queue_gates(p->q, &s.gate_lookups, &s.gate_hits);
-    s.stall_ns = scheduler_stall_ns(p->s);
+    s.stall_ns += scheduler_stall_ns(p->s);
     const struct expert_prefetch_stats x = expert_prefetch_stats(read_queue_experts(p->q));
     s.prefetched = x.reads;
     s.prefetches_used = x.taken;

@@ -11,6 +11,7 @@
 #include "common/kernels/acts.h"
 
 #include "runtime/pipeline/config.h"
+#include "runtime/pipeline/rest_reads.h"
 
 #include <stdint.h>
 
@@ -25,7 +26,7 @@ struct pipeline_stats {
     uint64_t neurons_scored;                  /* by predictors: neither always computed nor an accelerator's */
     uint64_t predict_ns;                      /* predictions; where they overlap with other work, their share */
     uint64_t predict_stall_ns;                /* of stall_ns, before attention, for predictors that are streamed */
-    uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
+    uint64_t stall_ns;                        /* nobody could compute: waiting for reads; of FFNs' rest, waiting for a piece */
     struct verify_counts verified;            /* ns: sum over threads, a part of the times above */
     uint64_t predictor_bytes;                 /* of streamed predictors, read */
     uint64_t prefetched, prefetches_used;     /* units of the cold cache that were read ahead, and those of them that were needed */
@@ -41,6 +42,10 @@ void pipeline_use(struct pipeline *p, int threads, int depth);
 
 /* From the next layer on, the config's `beside`. Between layers. */
 void pipeline_beside(struct pipeline *p, const uint32_t *beside);
+
+/* From the next layer on FFNs are left out beyond what is resident of them, of these layers, in this order, and of none where n is 0: their
+ * rests are read instead, ahead of the layers, one piece after another. Only with an area, and one FFN a layer; layers outlives that. */
+void pipeline_leave_rest(struct pipeline *p, const int *layers, int n);
 
 /* A forward pass begins. predicted: layers that have predictors compute only what those predict. */
 void pipeline_begin(struct pipeline *p, int predicted);
@@ -73,6 +78,12 @@ void pipeline_expect(struct pipeline *p, int layer, const uint16_t *blocks, int 
 /* These blocks come after those of the next pipeline_run, surely or very likely: what is missing of them is read into buffers that are
  * free when all of that is on its way (read_queue_follow). Replaces what followed before; n 0: nothing. */
 void pipeline_follow(struct pipeline *p, int layer, const uint16_t *blocks, int n);
+
+/* The next piece of a layer's rest, verified: 1, in *out, which it stays until pipeline_rest_done; 0: all were given. Waits for reads.
+ * After pipeline_run of that layer. pipeline_rest_poll, meanwhile: take what has arrived, start more reads. */
+int pipeline_rest_next(struct pipeline *p, int layer, struct rest_data *out, struct err *e);
+int pipeline_rest_poll(struct pipeline *p, struct err *e);
+int pipeline_rest_done(struct pipeline *p, struct err *e);
 
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);

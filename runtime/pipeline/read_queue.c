@@ -7,12 +7,14 @@
 
 #include "runtime/pipeline/expert_prefetch.h"
 #include "runtime/pipeline/predictor_prefetch.h"
+#include "runtime/pipeline/rest_reads.h"
 
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #define EXPERT_TAGS 0x40000000u /* of requests of experts that are read ahead: beyond those of buffers and of predictors */
+#define REST_TAGS   0x60000000u /* of FFNs' rest */
 
 #define ISSUE_BATCH 64           /* reads of one system call */
 
@@ -36,6 +38,7 @@ struct read_queue {
     uint32_t *free_buffers, n_free;
     struct predictor_prefetch *predictors;
     struct expert_prefetch *experts;
+    struct rest_reads *rest;
     struct {              /* the blocks that follow, units in order: the next one to be read early */
         int layer, n, at;
         uint16_t block[SCHEDULE_MAX_BLOCKS];
@@ -71,11 +74,12 @@ struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e
         q->free_buffers[q->n_free++] = q->n_buffers - 1 - i;
     }
     if (c->choice.predictor_buffers &&
-        !(q->predictors = predictor_prefetch_new(c, c->staging + (size_t)q->n_buffers * q->buffer_bytes, q->n_buffers, e))) {
+        !(q->predictors = predictor_prefetch_new(c, c->staging + (size_t)q->n_buffers * q->buffer_bytes + (size_t)c->area_bytes,
+                                                 q->n_buffers, e))) {
         read_queue_free(q);
         return NULL;
     }
-    if (!(q->experts = expert_prefetch_new(c, EXPERT_TAGS, e))) {
+    if (!(q->experts = expert_prefetch_new(c, EXPERT_TAGS, e)) || !(q->rest = rest_reads_new(c, REST_TAGS, e))) {
         read_queue_free(q);
         return NULL;
     }
@@ -86,6 +90,7 @@ void read_queue_free(struct read_queue *q)
 {
     if (!q)
         return;
+    rest_reads_free(q->rest);
     expert_prefetch_free(q->experts);
     predictor_prefetch_free(q->predictors);
     free(q);
@@ -341,8 +346,8 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     struct io_request *batch[ISSUE_BATCH];
     int n = 0, r;
     uint32_t fewer = q->depth + predictor_prefetch_in_flight(q->predictors); /* that wait for a turn, not for a buffer */
-    if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts)) && fewer < most)
-        most = fewer; /* experts that are read ahead have no buffers: the back end has room for so many reads and no more */
+    if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts) || rest_reads_in_flight(q->rest)) && fewer < most)
+        most = fewer; /* experts that are read ahead and FFNs' rest have no buffers: the back end has room for so many reads and no more */
     int waits = 0;
     drop_untaken(q);
     *pressure = 0;
@@ -367,7 +372,8 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
         r = issue_early(q, most < q->depth ? most : q->depth, e);
     if (q->n_free < q->n_buffers) /* what is needed now has the storage for itself */
         most = 0;
-    if (r == 0 && (r = expert_prefetch_issue(q->experts, most < q->depth ? most : q->depth, e)) == 0)
+    most = most < q->depth ? most : q->depth;
+    if (r == 0 && (r = expert_prefetch_issue(q->experts, most, e)) == 0 && (r = rest_reads_issue(q->rest, most, e)) == 0)
         atomic_store_explicit(&q->reads, (unsigned)io->in_flight, memory_order_relaxed);
     return r;
 }
@@ -446,6 +452,8 @@ static void keep_early(struct read_queue *q, struct buffer *b)
 /* What a request brought, whose ever it is: 1 with an arrival, 0 without. */
 static int came(struct read_queue *q, struct io_request *done, struct read_arrival *out, struct err *e)
 {
+    if (done->tag >= REST_TAGS)
+        return rest_reads_came(q->rest, done, e);
     if (done->tag >= EXPERT_TAGS)
         return expert_prefetch_came(q->experts, done, out, e);
     if (done->tag >= q->n_buffers)
@@ -510,6 +518,11 @@ int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct v
 struct expert_prefetch *read_queue_experts(struct read_queue *q)
 {
     return q->experts;
+}
+
+struct rest_reads *read_queue_rest(struct read_queue *q)
+{
+    return q->rest;
 }
 
 struct predictor_prefetch *read_queue_predictors(struct read_queue *q)

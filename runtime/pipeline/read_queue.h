@@ -24,13 +24,15 @@
 struct read_queue;
 struct predictor_prefetch;
 struct expert_prefetch;
+struct rest_reads;
 
 /* Arrivals of one call, at most so many, or until they have so many bytes: a drive that ends all of its reads at once has new ones, and
  * workers have work, before all of them are copied. */
 #define READ_QUEUE_BATCH       16
 #define READ_QUEUE_BATCH_BYTES (64u << 10)
 
-/* c outlives it. Takes memory.reads and the buffers at the beginning of staging; behind those, streamed predictors (predictor_prefetch.h).
+/* c outlives it. Takes memory.reads and the buffers at the beginning of staging; behind those and config.area, streamed predictors
+ * (predictor_prefetch.h).
  * NULL: ERR_NOMEM. */
 struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e);
 void read_queue_free(struct read_queue *q); /* after the backend is closed; accepts NULL */
@@ -52,7 +54,8 @@ void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint3
 int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e);
 
 /* Starts reads of the lists in their order, and of each in list order, until `most` are in flight or no buffer is free; then of experts
- * that are read ahead. A read whose window reaches known_to waits. *pressure: reads wait for buffers. ERR_IO, ERR_INTR. */
+ * that are read ahead, and of FFNs' rest. A read whose window reaches known_to waits. *pressure: reads wait for buffers. ERR_IO,
+ * ERR_INTR. */
 int read_queue_issue(struct read_queue *q, struct list *const *lists, int n, uint32_t most, int *pressure, struct err *e);
 
 /* Takes in what has arrived; waits for a read when `wait` is set and one is in flight. Reads of streamed predictors are theirs,
@@ -78,6 +81,9 @@ int read_queue_follows(const struct read_queue *q); /* there may be something to
 
 /* Experts that are read ahead. */
 struct expert_prefetch *read_queue_experts(struct read_queue *q);
+
+/* The rest of FFNs. */
+struct rest_reads *read_queue_rest(struct read_queue *q);
 
 /* Streamed predictors, or NULL. */
 struct predictor_prefetch *read_queue_predictors(struct read_queue *q);

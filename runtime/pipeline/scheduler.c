@@ -23,6 +23,7 @@
 #include "runtime/pipeline/scheduler_impl.h"
 
 #include "common/base/progress.h"
+#include "common/plan/rest.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -541,11 +542,17 @@ static void reset_pass(struct pass *p, int layer, int block)
     b->beside = c->beside ? c->beside[config_block(c, layer, block)] : 0;
     assert(b->beside <= resident && (b->beside % cluster == 0 || b->beside == (uint32_t)s->n_ff));
     b->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
+    b->rest = p->s->leaves_rest ? rest_first(s, b->hot) : (uint32_t)s->n_ff;
     p->all_resolved = p->finished = 0;
     for (int i = 0; i < p->s->n_tiles; i++)
         p->tiles[i].busy = 0, p->tiles[i].done = 0, p->tiles[i].rows = 0;
     pass_reset_lists(p);
     prediction_reset(p);
+}
+
+void scheduler_leave_rest(struct scheduler *s, int leave)
+{
+    s->leaves_rest = leave;
 }
 
 void scheduler_begin(struct scheduler *s, int layer, const int *blocks, int n, int predicted)

@@ -66,6 +66,8 @@ void scheduler_use(struct scheduler *s, int threads);
 /* blocks[n] of a layer come next, 1 <= n <= scratch.blocks. predicted: those that have predictors compute only what these
  * predict. */
 void scheduler_begin(struct scheduler *s, int layer, const int *blocks, int n, int predicted);
+/* Whether the rest of FFNs is left out from the next scheduler_begin on. */
+void scheduler_leave_rest(struct scheduler *s, int leave);
 struct block *scheduler_block(struct scheduler *s, int i);
 int scheduler_blocks(const struct scheduler *s);
 

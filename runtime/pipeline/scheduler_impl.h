@@ -79,7 +79,7 @@ struct scheduler {
     struct list **lists;  /* [most * LISTS]: of the passes, in their order */
     /* written by the coordinator before workers start */
     struct pass *pass;    /* [n_passes], oldest first: what is needed first is read first */
-    int n_passes, predicted;
+    int n_passes, predicted, leaves_rest;
     struct prediction now;
     uint64_t stall_ns;    /* owned by the coordinator */
     /* guarded by lock */

@@ -140,7 +140,7 @@ void pass_resolve(struct pass *p)
     if (p->resolved == to)
         return;
     for (; p->resolved < to; p->resolved++)
-        if (p->resolved >= p->b.fused && s->n_parts > 1)
+        if (p->resolved >= p->b.fused && s->n_parts > 1 && p->resolved * s->cluster_neurons < p->b.rest)
             resolve_cluster(p, p->resolved);
     pass_know(p);
     pass_flush(p);
@@ -197,8 +197,9 @@ void pass_list_known(struct pass *p)
     const struct layout_part *lp = &s->part[0];
     for (uint32_t c = 0; c < s->n_clusters; c++) {
         uint32_t first = c * cluster, n = n_ff - first < cluster ? n_ff - first : cluster;
-        p->gate_left[c] = first < p->b.beside ? 0 : n;
-        if (first < p->b.beside || (p->b.pred.on && first >= p->b.pred.always))
+        int here = first >= p->b.beside && first < p->b.rest;
+        p->gate_left[c] = here ? n : 0;
+        if (!here || (p->b.pred.on && first >= p->b.pred.always))
             continue;
         if (c < p->b.fused || s->n_parts == 1)
             p->gate_left[c] = 0;

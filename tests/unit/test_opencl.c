@@ -194,6 +194,20 @@ static void naive(const struct accel_ffn *f, const float *g, const float *u, con
     free(h);
 }
 
+/* The same rows elsewhere, in groups with gaps, as padded units have them. */
+static struct accel_matrix regrouped(const struct accel_matrix *m)
+{
+    struct accel_matrix to = *m;
+    uint8_t *at = arena + ARENA / 4 * 3;
+    to.data = at;
+    to.group_rows = 1 + (int)rnd(8);
+    to.group_stride = (size_t)to.group_rows * m->row_stride + 32;
+    for (int r = 0; r < m->n_rows; r++)
+        memcpy(at + (size_t)(r / to.group_rows) * to.group_stride + (size_t)(r % to.group_rows) * m->row_stride,
+               m->data + (size_t)r * m->row_stride, quant_row_bytes(m->type, (uint64_t)m->n_cols));
+    return to;
+}
+
 static double ffn_case(struct accel *a, int dm, int n_types, int *grouped)
 {
     static float g[MOST * 512], u[MOST * 512], d[MOST * 512], bias[2 * MOST];
@@ -248,6 +262,10 @@ static double ffn_case(struct accel *a, int dm, int n_types, int *grouped)
         x[i] = rndf();
     if (!be->takes(a, &f.gate, 0) || !be->takes(a, &f.up, 0) || !be->takes(a, &f.down, turned))
         return -1;
+    if (be->changed(a, arena, ARENA, &e) < 0) {
+        printf("# %s\n", e.msg);
+        return INFINITY;
+    }
     naive(&f, g, u, d, turned);
     /* Two at once, of the same tokens divided. */
     struct accel_ffn two[2] = { f, f };
@@ -263,6 +281,16 @@ static double ffn_case(struct accel *a, int dm, int n_types, int *grouped)
         return INFINITY;
     }
     *grouped &= !memcmp(got, other, sizeof *got * (size_t)tokens * (size_t)dm);
+    if (turned) {
+        f.down = regrouped(&f.down);
+        f.out = other;
+        if (!be->takes(a, &f.down, 1) || be->changed(a, f.down.data, ARENA / 4 - 65536, &e) < 0 || be->ffn(a, &f, 1, &e) < 0 ||
+            be->wait(a, NULL, NULL, &e) < 0) {
+            printf("# rows of Down in groups: %s\n", e.msg);
+            return INFINITY;
+        }
+        *grouped &= !memcmp(got, other, sizeof *got * (size_t)tokens * (size_t)dm);
+    }
     return worst(got, tokens * dm);
 }
 
@@ -496,6 +524,9 @@ int main(void)
         be->close(a);
         ffns(ways[i].c, ways[i].how);
     }
+    struct accel_config copies = lanes; /* what changes has to be said */
+    copies.copies = 1;
+    ffns(&copies, "copies");
     limits();
     caching();
     remove_cache();

@@ -22,7 +22,7 @@ chain_make()
     chain_step "$BIN/thermo-profile" trace --model "$model" --prompts datasets/prompts/stories-profile.csv \
         --max-tokens 2048 --window-tokens 128 --out "$chain.new/traces.h5"
     chain_step "$BIN/thermo-profile" hardware --db "$chain.new/hardware.sqlite" --device test --quick --patience 0 \
-        --range 64MiB --memory-range 16MiB --seconds-per-point 0.01 --engine none --storage "$chain.new"
+        --range 64MiB --memory-range 16MiB --seconds-per-point 0.004 --engine none --storage "$chain.new"
     chain_step "$BIN/thermo-plan" solve --traces "$chain.new/traces.h5" --hardware "$chain.new/hardware.sqlite" \
         --device test --memory "$chain_limits" --context 256 --form split --packed no --out "$chain.new/plan.json"
     chain_step "$BIN/thermo-pack" pack --model "$model" --traces "$chain.new/traces.h5" --plan "$chain.new/plan.json" \

@@ -11,8 +11,8 @@ TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(if $(EDGES),address,$(SANITIZE))
 # What takes longest begins first, so that none of it is left alone at the end.
-TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh) tests/e2e/predicted.sh \
-                $(filter %/test_planning %/test_batch %/test_engine,$(TEST_PROGS))
+TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh engines-plan.sh) \
+                $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh) $(filter %/test_planning %/test_batch %/test_engine,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents, or at whether what two commands say of a plan agrees (gains,
 # properties: explain and solve as plan.sh, report.sh and describe.sh run them): the same whatever the programs were built with, and
 # left out under sanitizers. Commands that the scripts among them run are other tests' as well.
@@ -37,6 +37,9 @@ TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io%
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
+ifneq ($(common_guarded),)
+LEAN_OBJS    := $(filter-out %/kernels_guard.o,$(foreach o,$(LEAN_OBJS),$(if $(filter %/kernels.o $(common_plain),$o),$(o:$(B)/%=$(B)/instrumented/%),$o)))
+endif
 LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
 BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 

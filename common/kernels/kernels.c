@@ -77,6 +77,9 @@ void kernels_init(unsigned cpu_mask)
 #else
     (void)cpu_mask;
 #endif
+#ifdef KERNELS_GUARDED
+    kernels_guard(&table);
+#endif
 }
 
 size_t kernels_act_bytes(enum kernels_act form, int n)

@@ -13,7 +13,10 @@ void kernels_fill_neon(struct kernels *k);
 void kernels_fill_dotprod(struct kernels *k);
 void kernels_fill_i8mm(struct kernels *k);
 
-/* Called by the above: the types of KERNELS_BLOCK_TYPES. */
+/* Of a table that is filled: each entry looks at its operands first, and goes on to what was there. AddressSanitizer: kernels_guard.c. */
+void kernels_guard(struct kernels *k);
+
+/* Called by kernels_fill_*: the types of KERNELS_BLOCK_TYPES. */
 void kernels_fill_k_avx2(struct kernels *k);
 void kernels_fill_k_avx512(struct kernels *k);
 void kernels_fill_k_neon(struct kernels *k);

@@ -23,7 +23,7 @@ sql()
 
 measure()
 {
-    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --memory-range 8MiB --seconds-per-point 0.006 --patience 0 \
+    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --memory-range 8MiB --seconds-per-point 0.003 --patience 0 \
         --description "a test, quickly" > "$tmp/out" && grep -q GFLOP/s "$tmp/out" && grep -q GB/s "$tmp/out"
 }
 
@@ -68,7 +68,7 @@ views_answer()
 again()
 {
     before=$(sqlite3 "$db" 'SELECT count(*) FROM memory')
-    "$P" hardware --db "$db" --device box --only memory --quick --memory-range 8MiB --seconds-per-point 0.006 --patience 0 --json > "$tmp/json" &&
+    "$P" hardware --db "$db" --device box --only memory --quick --memory-range 8MiB --seconds-per-point 0.003 --patience 0 --json > "$tmp/json" &&
         sql 'SELECT count(*) FROM run' 2 && sql 'SELECT count(*) FROM memory' $((2 * before)) &&
         python3 - "$tmp/json" <<'PY'
 import json, sys
@@ -237,7 +237,7 @@ memory_filesystem()
 {
     dir=$(mktemp -d /dev/shm/thermo-test-XXXXXX) || return 1
     "$P" hardware --db "$tmp/shm.sqlite" --device box --storage "$dir" --only storage --quick --range 8MiB \
-        --memory-range 8MiB --seconds-per-point 0.006 --patience 0 > /dev/null 2> "$tmp/err"
+        --memory-range 8MiB --seconds-per-point 0.003 --patience 0 > /dev/null 2> "$tmp/err"
     got=$?
     rmdir "$dir" && [ $got -eq 0 ] && grep -q 'measures memory, not storage' "$tmp/err" &&
         [ "$(sqlite3 "$tmp/shm.sqlite" 'SELECT sum(direct), (SELECT direct_verified FROM run) FROM storage')" = '0|0' ]

@@ -162,10 +162,10 @@ static void text_engine(const struct explain *x)
     }
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
-        if (h->neurons || h->work)
-            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory%s: first token after %.4g ms; without it "
-                   "%.4g (%+.1f %%)\n", h->tokens, h->neurons, explain_work(h->work), h->first_ns / 1e6, h->without_ns / 1e6,
-                   100 * (h->first_ns / h->without_ns - 1));
+        if (h->neurons || h->work || h->rest)
+            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory%s%s: first token after %.4g ms; "
+                   "without it %.4g (%+.1f %%)\n", h->tokens, h->neurons, explain_rest(h->rest), explain_work(h->work), h->first_ns / 1e6,
+                   h->without_ns / 1e6, 100 * (h->first_ns / h->without_ns - 1));
         else if (h->best)
             printf("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN%s, is "
                    "%.4g (%+.1f %%)\n", h->tokens, h->without_ns / 1e6, h->best, explain_work(h->best_work), h->best_ns / 1e6,
@@ -299,10 +299,12 @@ static struct js *json_prompts(const struct explain *x)
         js_set_int(j, "tokens", h->tokens);
         js_set_int(j, "neurons", (int)h->neurons);
         js_set_str(j, "work", plan_work_name(h->work));
+        js_set_bool(j, "rest", h->rest);
         js_set_num(j, "first_token_ns", h->first_ns);
         js_set_num(j, "without_first_token_ns", h->without_ns);
         js_set_int(j, "best_neurons", (int)h->best);
         js_set_str(j, "best_work", plan_work_name(h->best_work));
+        js_set_bool(j, "best_rest", h->best_rest);
         js_set_num(j, "best_first_token_ns", h->best_ns);
         for (int k = 0; k < h->n_tried; k++) {
             struct js *one = js_object();

@@ -78,8 +78,9 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
         printf("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s",
                plan_prompt_tokens_per_s(&l->prompt), l->prefill_chunk, longest, plan_prompt_ns(&l->prompt, longest) / 1e9);
     int last = l->prompt.n - 1;
-    if (longest && (l->prompt.engine_neurons[last] || l->prompt.engine_work[last]))
-        printf("; %u neurons of each FFN%s on %s", l->prompt.engine_neurons[last], explain_work(l->prompt.engine_work[last]), p->engine);
+    if (longest && (l->prompt.engine_neurons[last] || l->prompt.engine_work[last] || l->prompt.rest_from))
+        printf("; %u neurons of each FFN%s%s on %s", l->prompt.engine_neurons[last], explain_rest(l->prompt.rest_from > 0),
+               explain_work(l->prompt.engine_work[last]), p->engine);
     if (longest)
         printf("\n");
     print_guesses(&l->guesses);

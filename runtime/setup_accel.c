@@ -156,7 +156,7 @@ static int planned_heights(struct setup *s, struct engine_accel_config *c)
     c->n_heights = plan_heights(&l, heights, ENGINE_MAX_HEIGHTS);
     for (int i = 0; i < c->n_heights; i++)
         c->heights[i] = (struct engine_height){ .tokens = heights[i].tokens, .neurons = heights[i].share.neurons,
-                                                .work = heights[i].share.work };
+                                                .work = heights[i].share.work, .rest = heights[i].share.rest };
     return plan_uses_engine(&l);
 }
 
@@ -211,6 +211,7 @@ static int choose_area(struct setup *s, uint64_t *out, struct err *e)
     if (asked && asked < least)
         return err_set(e, ERR_USAGE, "--engine-area: %llu bytes; one cluster of neurons for each piece needs %llu",
                        (unsigned long long)asked, (unsigned long long)least);
+    asked = asked || s->args.accel.height ? asked : s->limit.prompt.area_bytes;
     asked = asked ? asked : s->memory_bytes / 16 < most ? s->memory_bytes / 16 : most;
     asked = asked < least ? least : asked;
     *out = rest_slot_bytes(&l->kind[0], asked) * REST_SLOTS;
@@ -227,7 +228,7 @@ int setup_accel_open(struct setup *s, struct err *e)
     int planned = planned_heights(s, c), device, r = choose_engine(s, planned, &b, &device, e);
     if (r < 0)
         return r;
-    s->other |= planned != (b != NULL) || (b && (a->height || a->work)) || (planned && is_another(s, b, device));
+    s->other |= planned != (b != NULL) || (b && (a->height || a->work || a->area)) || (planned && is_another(s, b, device));
     if (!b && (a->height || a->work || a->area || a->cache))
         return err_set(e, ERR_USAGE, "--engine-height, --engine-work, --engine-area and --engine-cache belong to an accelerator; see "
                        "--engine");

@@ -6,6 +6,8 @@
  * key to its field for reader, writer and reports alike. */
 #include "common/plan/plan.h"
 
+#include "common/plan/rest.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -255,6 +257,30 @@ static int check_heights(const struct plan *p, int li, const char *name, struct 
     return 0;
 }
 
+/* The area holds a cluster in each of its slots, and a length says from where on it is used. */
+static int check_rest(const struct plan *p, const struct layout_shapes *shapes, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct plan_prompt *q = &l->prompt;
+    uint64_t least = rest_least_area(shapes);
+    int i = 0;
+    if (!q->rest_from)
+        return 0;
+    if (!q->with_engine)
+        return rule(name, e, "limits[%d].prompt has engine_rest without engine_neurons", li);
+    if (p->n_blocks > 1)
+        return rule(name, e, "limits[%d].prompt.engine_rest: the model has %d experts a layer; one FFN is needed", li, p->n_blocks);
+    while (i < q->n && q->tokens[i] != q->rest_from)
+        i++;
+    if (i == q->n || q->rest_from <= l->max_batch || q->rest_from > l->prefill_chunk)
+        return rule(name, e, "limits[%d].prompt.engine_rest.from_tokens is %d; one of prompt.tokens above max_batch and up to "
+                    "prefill_chunk is needed", li, q->rest_from);
+    if (q->area_bytes < least || q->area_bytes % (REST_SLOTS * REST_PAGE))
+        return rule(name, e, "limits[%d].prompt.engine_rest.area_bytes is %llu; a multiple of %u, and at least %llu, are needed", li,
+                    (unsigned long long)q->area_bytes, REST_SLOTS * REST_PAGE, (unsigned long long)least);
+    return 0;
+}
+
 #define ROUNDED 2e-5 /* two reals of six digits */
 
 /* As it is written: what was read and is written again is the same then, and as right. */
@@ -370,6 +396,7 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
         return rule(name, e, "limits[%d] has %d threads and queue_depth %d; its batch sizes have %d and %d at most", li, l->threads,
                     l->queue_depth, threads, depth);
     int ok = check_heights(p, li, name, e);
+    ok = ok < 0 ? ok : check_rest(p, s, li, name, e);
     return ok < 0 ? ok : check_guesses(p, li, name, e);
 }
 
@@ -444,7 +471,7 @@ struct plan_share plan_pass_share(const struct plan_limit *l, int tokens)
     const struct plan_prompt *q = &l->prompt;
     struct plan_share share = { 0 };
     for (int i = 0; i < l->n_batches; i++) {
-        share = (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work };
+        share = (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work, 0 };
         if (l->batches[i].batch >= tokens)
             return share;
     }
@@ -452,17 +479,19 @@ struct plan_share plan_pass_share(const struct plan_limit *l, int tokens)
         return share;
     share = (struct plan_share){ 0 };
     for (int i = 0; i < q->n && q->tokens[i] <= tokens; i++)
-        share = (struct plan_share){ q->engine_neurons[i], q->engine_work[i] };
+        share = (struct plan_share){ q->engine_neurons[i], q->engine_work[i], q->rest_from && q->tokens[i] >= q->rest_from };
     return share;
 }
 
 static int add_height(struct plan_height *out, int n, int most, int tokens, struct plan_share share)
 {
     struct plan_height *last = n ? &out[n - 1] : NULL;
-    if (last && (n == most || (last->share.neurons == share.neurons && last->share.work == share.work))) {
+    if (last && (n == most || (last->share.neurons == share.neurons && last->share.work == share.work &&
+                               last->share.rest == share.rest))) {
         last->tokens = tokens;
         last->share.neurons = share.neurons < last->share.neurons ? share.neurons : last->share.neurons;
         last->share.work = (enum plan_work)((unsigned)last->share.work & (unsigned)share.work);
+        last->share.rest &= share.rest;
         return n;
     }
     out[n] = (struct plan_height){ tokens, share };
@@ -475,7 +504,7 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
     int n = 0, from = l->n_batches ? l->batches[l->n_batches - 1].batch + 1 : 1;
     for (int i = 0; i < l->n_batches; i++)
         n = add_height(out, n, most, l->batches[i].batch,
-                       (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work });
+                       (struct plan_share){ l->batches[i].engine_neurons, l->batches[i].engine_work, 0 });
     for (int i = 0; i < q->n && q->with_engine; i++)
         if (q->tokens[i] > from) {
             n = add_height(out, n, most, q->tokens[i] - 1, plan_pass_share(l, from));
@@ -487,14 +516,15 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
 
 int plan_revision(const struct plan *p)
 {
-    int with = 0, ahead = 0, work = 0, source = 0;
+    int with = 0, ahead = 0, work = 0, source = 0, rest = 0;
     for (int i = 0; i < p->n_limits; i++) {
         with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
         ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
         source |= p->limits[i].guesses.source != PLAN_SOURCE_FREE;
         work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
+        rest |= p->limits[i].prompt.n && p->limits[i].prompt.rest_from;
     }
-    return source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
+    return rest ? 12 : source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

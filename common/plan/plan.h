@@ -104,6 +104,9 @@ struct plan_prompt {
     uint32_t engine_neurons[PLAN_PROMPT_POINTS]; /* of each FFN, the hottest of those in memory that the plan's engine computes in a pass of
                                  * so many tokens, or, of longer prompts, of the limit's chunk; 0: none */
     enum plan_work engine_work[PLAN_PROMPT_POINTS]; /* and what else; FFN where engine_neurons are not stated */
+    int rest_from;              /* passes of so many tokens or more, one of `tokens`, also have it compute the neurons that are not in
+                                 * memory (rest.h); 0: none have */
+    uint64_t area_bytes;        /* that these are read through */
 };
 
 /* Time to the first token of a prompt of so many tokens, ns: linear between the points, beyond the last in proportion; 0 where
@@ -284,7 +287,7 @@ static inline enum plan_work plan_any_work(const struct plan_limit *l)
 
 static inline int plan_uses_engine(const struct plan_limit *l)
 {
-    return plan_any_engine(l) || plan_any_work(l);
+    return plan_any_engine(l) || plan_any_work(l) || (l->prompt.with_engine && l->prompt.rest_from);
 }
 
 /* What the plan's engine computes in a pass of so many tokens: neurons of each FFN, and what else. Those of the first batch size that holds
@@ -293,6 +296,7 @@ static inline int plan_uses_engine(const struct plan_limit *l)
 struct plan_share {
     uint32_t neurons;
     enum plan_work work;
+    int rest;                   /* 1: and all neurons that are not in memory */
 };
 struct plan_share plan_pass_share(const struct plan_limit *l, int tokens);
 
@@ -305,8 +309,9 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 11 where the source of guesses takes time, 10 where an engine computes more than
- * neurons, 9 where a limit says whether experts are read ahead, 8 with heights of prompts or times of guesses, else 7. */
+/* The least revision that has all that a plan says: 12 where an engine computes neurons that are not in memory,
+ * 11 where the source of guesses takes time, 10 where an engine computes more than neurons, 9 where a limit says whether experts are
+ * read ahead, 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */

@@ -641,19 +641,38 @@ static void read_works(struct rd *r, json_t *works, struct plan_prompt *q)
     leave(r, at);
 }
 
+static void read_rest(struct rd *r, json_t *j, struct plan_prompt *q)
+{
+    static const char *const keys[] = { "area_bytes", "from_tokens", NULL };
+    size_t at = enter(r, "engine_rest");
+    expect(r, j, keys);
+    q->area_bytes = get_u64(r, j, "area_bytes", 1, (uint64_t)1 << 40);
+    q->rest_from = (int)get_u64(r, j, "from_tokens", 1, MODEL_MAX_CONTEXT);
+    leave(r, at);
+}
+
 static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_prompt *q)
 {
-    static const char *const keys[] = { "engine_work", "engine_neurons", "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens",
+    static const char *const keys[] = { "engine_rest", "engine_work", "engine_neurons", "attention_ns", "ffn_ns", "head_ns",
+                                        "read_bytes", "tokens",
                                         "wait_ns", NULL };
     size_t at = enter(r, "prompt");
-    json_t *heights = revision > 7 ? json_object_get(j, keys[1]) : NULL;
-    json_t *works = revision > 9 && heights ? json_object_get(j, keys[0]) : NULL;
-    expect(r, j, keys + (works ? 0 : heights ? 1 : 2)); /* optional, the second without the first */
+    json_t *heights = revision > 7 ? json_object_get(j, "engine_neurons") : NULL;
+    json_t *works = revision > 9 && heights ? json_object_get(j, "engine_work") : NULL;
+    json_t *rest = revision > 11 && heights ? json_object_get(j, "engine_rest") : NULL;
+    const char *some[sizeof keys / sizeof keys[0]];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) /* the first three are optional, two of them beside the third alone */
+        if (i > 2 || (i == 0 ? rest : i == 1 ? works : heights))
+            some[n++] = keys[i];
+    expect(r, j, some);
     q->n = read_lengths(r, j, 1, PLAN_PROMPT_POINTS, MODEL_MAX_CONTEXT, q->tokens);
     q->with_engine = heights != NULL;
     read_heights(r, heights, q);
     if (works)
         read_works(r, works, q);
+    if (rest)
+        read_rest(r, rest, q);
     read_reals(r, j, "attention_ns", q->n, q->attention_ns);
     read_reals(r, j, "ffn_ns", q->n, q->ffn_ns);
     read_reals(r, j, "wait_ns", q->n, q->wait_ns);

@@ -298,6 +298,17 @@ static void put_works(struct text *t, const struct plan_prompt *q)
     put(t, "]", 1);
 }
 
+static void put_rest(struct text *t, const struct plan_prompt *q)
+{
+    if (!q->rest_from)
+        return;
+    key(t, "engine_rest");
+    begin(t, '{');
+    put_u64(t, "area_bytes", q->area_bytes);
+    put_u64(t, "from_tokens", (uint64_t)q->rest_from);
+    end(t, '}');
+}
+
 static void put_prompt(struct text *t, const struct plan_prompt *q)
 {
     key(t, "prompt");
@@ -306,6 +317,7 @@ static void put_prompt(struct text *t, const struct plan_prompt *q)
     if (q->with_engine) {
         key(t, "engine_neurons");
         put_numbers(t, q->engine_neurons, q->n);
+        put_rest(t, q);
         put_works(t, q);
     }
     put_reals(t, "ffn_ns", q->ffn_ns, q->n);

@@ -461,6 +461,9 @@ static void tell_prompts(const struct plan_limit *a, const struct plan_limit *b,
         if (x->tokens[i] == y->tokens[i] && x->engine_neurons[i] != y->engine_neurons[i])
             tell(t, 0, "memory %llu, prompts of %d tokens: %u neurons of each FFN for the accelerator; were %u", m, x->tokens[i],
                  y->engine_neurons[i], x->engine_neurons[i]);
+        if (!i && (x->rest_from != y->rest_from || x->area_bytes != y->area_bytes))
+            tell(t, 0, "memory %llu, prompts from %d tokens: neurons that are not in memory for the accelerator, through %llu bytes; "
+                 "were from %d, %llu", m, y->rest_from, (unsigned long long)y->area_bytes, x->rest_from, (unsigned long long)x->area_bytes);
         if (x->tokens[i] == y->tokens[i] && x->engine_work[i] != y->engine_work[i])
             tell(t, 0, "memory %llu, prompts of %d tokens: work '%s' for the accelerator; was '%s'", m, x->tokens[i],
                  plan_work_name(y->engine_work[i]), plan_work_name(x->engine_work[i]));

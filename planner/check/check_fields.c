@@ -81,6 +81,8 @@ static const struct row {
     { "limits[].prefill_chunk", MODEL, 0 },
     { "limits[].prompt.attention_ns", FIGURES, 0 },
     { "limits[].prompt.engine_neurons", FIGURES, 0 },
+    { "limits[].prompt.engine_rest.area_bytes", MODEL, 0 },
+    { "limits[].prompt.engine_rest.from_tokens", FIGURES, 0 },
     { "limits[].prompt.engine_work", FIGURES, 0 },
     { "limits[].prompt.ffn_ns", FIGURES, 0 },
     { "limits[].prompt.head_ns", FIGURES, 0 },

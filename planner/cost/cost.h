@@ -275,6 +275,7 @@ struct cost_choice {
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
     uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
     enum plan_work work;            /* what else it computes; nothing without it */
+    uint64_t area_bytes;            /* through which prompts may read what is not in memory for it, (M36); 0: there is none */
     int ahead;                      /* 1: experts are read before their router has chosen, (M32) */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */

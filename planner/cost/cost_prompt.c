@@ -2,6 +2,8 @@
  * experts are needed at all, and reads that are used once, through the read buffers. */
 #include "planner/cost/cost_prompt.h"
 
+#include "planner/cost/cost_rest.h"
+
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
 #include "common/plan/budget.h"
@@ -54,22 +56,23 @@ struct pass {
     const struct inputs *in;
     const struct cost_choice *c; /* its context is twice the mean position, its height the pass's */
     double n;                    /* tokens */
+    int rest;                    /* 1: neurons that are not resident are the accelerator's, too */
 };
 
 /* What a pass needs of a layer's FFN, but for the accelerator's neurons. */
 struct need {
-    uint32_t height;            /* of each FFN, these */
+    uint32_t height, end;       /* of each FFN, these; and those from `end` on */
     double blocks, tokens;      /* that are reached, and tokens of each */
     double gates, neurons;      /* rows: of gates; of Up, and those of Down that are touched */
     double added;               /* rows of Down, each as often as it is added for some of the tokens, in parts of all of them */
     double beyond;              /* of the neurons, beyond the prefix of the last part */
 };
 
-static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32_t height)
+static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32_t height, uint32_t end_of)
 {
     const struct inputs *in = p->in;
-    int n_ff = in->h.n_ff, sparse = p->c->mode != PLAN_DENSE;
-    struct need o = { .height = height };
+    int n_ff = (int)end_of, sparse = p->c->mode != PLAN_DENSE;
+    struct need o = { .height = height, .end = end_of };
     double routed = 0;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_curve *v = inputs_curve_at(in, 0, layer, k);
@@ -90,7 +93,7 @@ static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32
     if (!sparse) {
         o.neurons = o.gates;
         o.added = o.gates;
-        o.beyond = o.blocks * (n_ff - (double)hot);
+        o.beyond = o.blocks * fmax(0, n_ff - (double)hot);
     }
     return o;
 }
@@ -167,6 +170,26 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
     o->read_bytes += bytes;
 }
 
+/* (M36): nothing of what is not resident is the processor's. */
+static void add_whole(const struct pass *p, const struct layout_shape *s, const struct cost_rates *r, const struct need *w,
+                      const struct cost_residency *k, double attention_ns, struct cost_prompt *o)
+{
+    const struct cost_rest x = cost_rest_of(s, k->hot, p->c->area_bytes, r, cost_rest_copy_ns(p->hw, p->c));
+    double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) + cost_rows_ns(w->added, r->down_ns);
+    double compute_ns = fmax(rows_ns, cost_memory_ns(ffn_bytes(p->in, s, w), r->seq_bw, 0, 0));
+    double sift_ns = p->c->mode != PLAN_DENSE ? cost_sift_ns(w->neurons, w->tokens, r->act_ns, r->sift_ns, r->threads) : 0;
+    double verify_ns = cost_verify_ns(x.bytes, r->verify_ns_per_byte, r->threads) + cost_start_ns(x.pieces, r->start_ns) +
+                       cost_io_cpu_ns(x.bytes / REST_READ_BYTES, r->stream_cpu_ns, r->threads, r->cores);
+    double before_ns = o->ffn_ns, rest_ns = cost_rest_ns(&x, verify_ns, r->sigma);
+    add_both(p, r, w, 1, compute_ns + sift_ns + cost_start_ns(1, r->start_ns), 0, o);
+    before_ns = o->ffn_ns - before_ns;
+    o->ffn_ns += rest_ns;
+    o->rest_ns += rest_ns;
+    o->engine_ns += x.engine_ns;
+    o->wait_ns += cost_rest_wait_ns(&x, cost_rest_bytes_per_s(p->hw, s, p->c), (double)p->c->area_bytes, attention_ns + before_ns, rest_ns);
+    o->read_bytes += x.bytes;
+}
+
 static double attention_ns(const struct pass *p, const struct cost_rates *r, int layer)
 {
     const struct model_hparams *h = &p->in->h;
@@ -194,7 +217,7 @@ static int pass_rates(const struct pass *p, const struct layout_shapes *s, doubl
     struct cost_choice c = *p->c;
     c.height = 0; /* the accelerator's are those of as many tokens, not of a batch size */
     int r = cost_rates_new(p->hw, p->in, s, &c, (int)lround(tokens), out, NULL, e);
-    for (int k = 0; k < s->l.n_kinds && r == 0 && p->c->height; k++)
+    for (int k = 0; k < s->l.n_kinds && r == 0 && (p->c->height || p->rest); k++)
         r = cost_engine_rates_of(p->hw, p->in, &s->kind[k], p->c, tokens, &(*out)[k], NULL, e);
     return r;
 }
@@ -206,6 +229,7 @@ static void add_times(const struct cost_prompt *one, double times, struct cost_p
     o->wait_ns += times * one->wait_ns;
     o->read_bytes += times * one->read_bytes;
     o->processor_ns += times * one->processor_ns;
+    o->rest_ns += times * one->rest_ns;
     o->beyond_ns += times * one->beyond_ns;
     o->shared_ns += times * one->shared_ns;
     o->engine_ns += times * one->engine_ns;
@@ -217,7 +241,7 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
                       struct cost_prompt *o, struct err *e)
 {
     struct cost_choice c = *choice;
-    struct pass p = { hw, in, &c, n };
+    struct pass p = { hw, in, &c, n, share.rest && choice->area_bytes && choice->engine };
     struct need *need = malloc((size_t)in->n_layers * sizeof *need);
     struct cost_rates *rates = NULL;
     struct cost_prompt one = { 0 };
@@ -228,7 +252,8 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
     if (!need)
         return err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers; l++) {
-        need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1], cost_height(layout_of(s, l), &c, &residencies[l]));
+        uint32_t end = p.rest ? rest_first(layout_of(s, l), residencies[l].hot) : (uint32_t)in->h.n_ff;
+        need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1], cost_height(layout_of(s, l), &c, &residencies[l]), end);
         tokens += need[l].tokens / in->n_layers;
     }
     int r = pass_rates(&p, s, tokens, &rates, e);
@@ -237,7 +262,7 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
         if (l == 0 || !same_attention(in, l - 1, l))
             attention = attention_ns(&p, rate, l);
         one.attention_ns += attention;
-        add_ffn(&p, layout_of(s, l), rate, &need[l], &residencies[l], attention, &one);
+        (p.rest ? add_whole : add_ffn)(&p, layout_of(s, l), rate, &need[l], &residencies[l], attention, &one);
     }
     add_times(&one, times, o);
     free(need);

@@ -19,13 +19,14 @@
  *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
  *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
  *       where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of one are read
- *       while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait. */
+ *       while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait.
+ * (M36) where the pass leaves it the neurons that are not in memory, in place of their (M1) and of (M28): cost_rest.h. */
 #include "planner/cost/cost.h"
 
 struct cost_prompt {
     double attention_ns, ffn_ns, wait_ns, read_bytes;
-    double processor_ns, beyond_ns, shared_ns; /* add up to ffn_ns: c; what (M25) takes longer; what both lose by sharing */
-    double engine_ns;               /* (M25) */
+    double processor_ns, beyond_ns, shared_ns, rest_ns; /* add up to ffn_ns: c; what (M25) takes longer; what both lose by sharing; (M36) */
+    double engine_ns;               /* (M25), and the pieces of (M36) */
 };
 
 /* What the accelerator has in passes of a whole chunk, and in the last, smaller one. */

@@ -4,7 +4,9 @@
 
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
+#include "common/plan/rest.h"
 #include "planner/cost/cost_prompt.h"
+#include "planner/cost/cost_rest.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning_batches.h"
 #include "planner/planning/planning_chunk.h"
@@ -291,13 +293,24 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     return problem_predict(p, c, bi, residencies, &b->predicted, e);
 }
 
-/* Does the accelerator fit beside the plan if prompts give it such work? */
-static int fits_with(const struct problem *p, const struct limits *lim, const struct plan_limit *l, enum plan_work work, int *fits,
-                     struct err *e)
+/* Areas for what is not in memory, ascending, that are tried: the larger, the more is read during attention, and the less is in memory. */
+#define AREAS 2
+static uint64_t area_of(const struct problem *p, int i)
+{
+    static const uint64_t parts[AREAS] = { 16, 4 };
+    const struct layout_shapes *s = &p->space.shapes;
+    uint64_t grain = (s->l.block_bytes > REST_PAGE ? s->l.block_bytes : REST_PAGE) * REST_SLOTS, least = rest_least_area(s);
+    uint64_t area = rest_most_area(s) / parts[i] / grain * grain;
+    return area < least ? least : area;
+}
+
+/* Does the accelerator fit beside the plan if prompts give it such work, and have such an area? */
+static int fits_with(const struct problem *p, const struct limits *lim, const struct plan_limit *l, enum plan_work work, uint64_t area,
+                     int *fits, struct err *e)
 {
     struct plan_limit with = *l;
     struct budget b;
-    with.prompt = (struct plan_prompt){ .n = 1, .with_engine = 1, .engine_work = { work } };
+    with.prompt = (struct plan_prompt){ .n = 1, .with_engine = 1, .engine_work = { work }, .area_bytes = area };
     int r = planning_account(p, &with, lim->engine, &b, e);
     *fits = r == 0 && cost_memory_ok(b.total, lim->memory_bytes);
     return r;
@@ -312,9 +325,13 @@ static int prompt_of(const struct problem *p, const struct limits *lim, const st
     c.height = 0;
     c.engine = lim->engine;
     c.work = lim->prompt_work;
-    if (c.engine && (r = fits_with(p, lim, l, c.work, &fits, e)) == 0 && !fits && c.work) {
+    if (c.engine && (r = fits_with(p, lim, l, c.work, 0, &fits, e)) == 0 && !fits && c.work) {
         c.work = PLAN_WORK_FFN;
-        r = fits_with(p, lim, l, c.work, &fits, e);
+        r = fits_with(p, lim, l, c.work, 0, &fits, e);
+    }
+    for (int i = AREAS - 1, room = 0; i >= 0 && r == 0 && fits && !room; i--) {
+        r = fits_with(p, lim, l, c.work, area_of(p, i), &room, e);
+        c.area_bytes = r == 0 && room ? area_of(p, i) : 0;
     }
     if (r == 0 && fits)
         r = problem_prompt_heights(p, &c, residencies, l, e);
@@ -448,18 +465,19 @@ static int both_ticks(const struct problem *p, const struct limits *lim, double 
     double all = 0;
     c.engine = lim->engine;
     c.work = lim->prompt_work;
+    c.area_bytes = lim->area_bytes;
     for (int b = 0; b < n; b++)
         all += (double)configs_weight(lim, n, b) * inputs_batch_sizes[b];
     int r = problem_pass(p, &c, x->residencies, tokens, &at, e);
     if (r == 0)
-        *out = (double)x->objective / all + weight * SOLVE_TICKS_PER_NS * (with ? at.ns[at.best] : at.without_ns) / tokens;
+        *out = (double)x->objective / all +
+               weight * SOLVE_TICKS_PER_NS * (with ? fmin(at.ns[at.best], at.rest_ns) : at.without_ns) / tokens;
     return r;
 }
 
 /* Where decoding gives the accelerator nothing and its memory is not there, neurons may give way to it for the sake of prompts: if a
  * decoded token takes at most 1 / PROMPT_PART more, and with `weight` tokens of prompts less. The bound stays that of all plans. */
-static int reserve_for_prompts(struct problem *p, const struct request *q, const struct limits *lim, struct planning_chosen *x,
-                               struct err *e)
+static int reserve_engine(struct problem *p, const struct request *q, const struct limits *lim, struct planning_chosen *x, struct err *e)
 {
     struct planning_chosen now = { 0 };
     double before, after;
@@ -477,6 +495,58 @@ static int reserve_for_prompts(struct problem *p, const struct request *q, const
     }
     planning_chosen_done(&now);
     return r < 0 ? r : 0;
+}
+
+/* Likewise for an area that what is not in memory is read through for the accelerator, where that makes prompts faster by more than
+ * decoding loses, which is no more ticks than `most`. An area that fits beside the plan as it is costs nothing. */
+static int wants_area(const struct problem *p, const struct request *q, const struct limits *lim, const struct planning_chosen *x,
+                      int *there, struct err *e)
+{
+    struct limits with = *lim;
+    int fits = 0, r;
+    if (!lim->engine || q->cost != PLAN_COST_MEASURED || q->prompt_weight <= 0 || lim->prefill_chunk < COST_PROMPT_BATCH ||
+        !cost_prompt_known(p->space.hw) || !cost_rest_known(p->space.hw, p->space.in, lim->engine) ||
+        !cost_prompt_engine_known(p->space.hw, lim->engine, &p->space.shapes, p->space.in->h.d_model))
+        return 0;
+    with.area_bytes = area_of(p, 0);
+    if ((r = fits_beside(p, lim, x, there, e)) < 0 || (r = fits_beside(p, &with, x, &fits, e)) < 0)
+        return r;
+    *there |= uses_engine(x);
+    return !fits;
+}
+
+/* The solution with this area and chunk, where it is better than *best: 1. */
+static int try_area(struct problem *p, const struct request *q, const struct limits *with, int64_t most, struct planning_chosen *x,
+                    double *best, struct err *e)
+{
+    struct planning_chosen now = { 0 };
+    double after;
+    int r = solve_reserved(p, q, with, &now, e);
+    if (r == 1 && (r = both_ticks(p, with, q->prompt_weight, &now, 1, &after, e)) == 0 && now.objective <= most && after < *best) {
+        now.bound = x->bound;
+        now.finished = x->finished;
+        *best = after;
+        planning_chosen_done(x);
+        *x = now;
+        return 1;
+    }
+    planning_chosen_done(&now);
+    return r < 0 ? r : 0;
+}
+
+static int reserve_area(struct problem *p, const struct request *q, const struct limits *lim, int64_t most, struct planning_chosen *x,
+                        struct err *e)
+{
+    struct limits with = *lim;
+    double best = 0;
+    int there = 0, got = 1, r = wants_area(p, q, lim, x, &there, e);
+    if (r <= 0 || (r = both_ticks(p, lim, q->prompt_weight, x, there, &best, e)) < 0)
+        return r;
+    for (int i = 0; i < AREAS && got > 0; i++) {
+        with.area_bytes = area_of(p, i);
+        got = try_area(p, q, &with, most, x, &best, e);
+    }
+    return got < 0 ? got : 0;
 }
 
 /* --- one layout --- */
@@ -647,7 +717,8 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         if ((r = solve_limit(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &x, e)) != 1)
             break;
         plan.n_limits = i + 1;
-        if ((r = reserve_for_prompts(p, q, &lim, &x, e)) == 0)
+        int64_t most = x.objective + x.objective / PROMPT_PART;
+        if ((r = reserve_engine(p, q, &lim, &x, e)) == 0 && (r = reserve_area(p, q, &lim, most, &x, e)) == 0)
             r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
         bounds[i] = (struct planning_bound){ x.bound, x.objective, lim.context };
         planning_chosen_done(&x);
@@ -770,7 +841,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
         struct budget b;
         struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
-                                   .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
+                                   .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
         if (l->mode == PLAN_PREDICTED) {

@@ -54,6 +54,7 @@ struct explain_prompt_height {
     int tokens, n_tried;
     uint32_t neurons, best, tried[EXPLAIN_HEIGHTS];
     enum plan_work work, best_work;
+    int rest, best_rest;                /* 1: and all neurons that are not in memory */
     double first_ns, without_ns, best_ns, at_ns[EXPLAIN_HEIGHTS]; /* best_ns, at_ns: of best and tried, none not among them */
 };
 
@@ -80,6 +81,8 @@ void explain_done(struct explain *x);
 
 /* ", attention's products and the head": what an accelerator computes beside neurons; "": nothing. */
 const char *explain_work(enum plan_work w);
+/* ", those that are not in memory": likewise. */
+const char *explain_rest(int rest);
 
 /* Fills inputs. pr as above. */
 int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,

@@ -4,12 +4,18 @@
 #include "planner/cost/cost_prompt.h"
 #include "planner/planning/planning.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 const char *explain_work(enum plan_work w)
 {
     static const char *const texts[PLAN_WORKS] = { "", ", the head", ", attention's products", ", attention's products and the head" };
     return texts[w];
+}
+
+const char *explain_rest(int rest)
+{
+    return rest ? ", those that are not in memory" : "";
 }
 
 static int speed_at(const struct problem *pr, const struct cost_choice *c, struct plan_share share, const char *engine, int batch_index,
@@ -39,7 +45,7 @@ static int batch_heights(const struct problem *pr, const struct plan *p, const s
         r = cost_best_work(pr->space.hw, pr->space.in, &pr->space.shapes, &c, engine, b->batch, &out->best_work, e);
     for (uint32_t k = 1; k <= EXPLAIN_HEIGHTS && r == 0; k++) {
         uint32_t height = k == EXPLAIN_HEIGHTS ? n_ff : n_ff * k / EXPLAIN_HEIGHTS / cluster * cluster;
-        if (!height || (r = speed_at(pr, &c, (struct plan_share){ height, out->best_work }, engine, i, residencies, f, e)) < 0)
+        if (!height || (r = speed_at(pr, &c, (struct plan_share){ height, out->best_work, 0 }, engine, i, residencies, f, e)) < 0)
             continue;
         out->tried[out->n_tried] = height;
         out->at[out->n_tried++] = f->tokens_per_s;
@@ -58,7 +64,7 @@ static int prompt_height(const struct problem *pr, const struct plan_limit *l, c
     struct problem_heights at;
     int r = problem_pass(pr, c, residencies, q->tokens[i], &at, e);
     const struct plan_share own = plan_pass_share(l, q->tokens[i]);
-    *out = (struct explain_prompt_height){ .tokens = q->tokens[i], .neurons = own.neurons, .work = own.work,
+    *out = (struct explain_prompt_height){ .tokens = q->tokens[i], .neurons = own.neurons, .work = own.work, .rest = own.rest,
                                            .without_ns = at.without_ns + q->head_ns,
                                            .first_ns = plan_prompt_ns(q, q->tokens[i]) };
     for (int k = 0; k < at.n && r == 0; k++) {
@@ -73,6 +79,12 @@ static int prompt_height(const struct problem *pr, const struct plan_limit *l, c
             out->best_work = at.work[k];
         }
     }
+    if (r == 0 && at.rest_ns + q->head_ns < (out->best ? out->best_ns : INFINITY)) {
+        out->best_ns = at.rest_ns + q->head_ns;
+        out->best = at.rest.neurons;
+        out->best_work = at.rest.work;
+        out->best_rest = 1;
+    }
     return r;
 }
 
@@ -84,15 +96,19 @@ static int prompt_line(const struct problem *pr, const struct plan_limit *l, con
     int tokens = q->tokens[q->n - 1], chunk = l->prefill_chunk;
     const struct cost_prompt_heights h = { plan_pass_share(l, chunk), plan_pass_share(l, tokens % chunk) };
     struct cost_prompt t;
-    int r = cost_prompt_of(pr->space.hw, pr->space.in, &pr->space.shapes, c, residencies, chunk, tokens, h, &t, e);
+    struct cost_choice with = *c;
+    with.area_bytes = q->area_bytes;
+    int r = cost_prompt_of(pr->space.hw, pr->space.in, &pr->space.shapes, &with, residencies, chunk, tokens, h, &t, e);
     if (r < 0 || t.engine_ns <= 0 || x->n_measured == EXPLAIN_LINES)
         return r;
     const struct explain_number all[] = { { "t_prompt_processor", t.processor_ns }, { "t_prompt_beyond", t.beyond_ns },
-                                          { "t_prompt_sharing", t.shared_ns } };
+                                          { "t_prompt_sharing", t.shared_ns }, { "t_rest", t.rest_ns } };
     struct explain_line *o = &x->measured[x->n_measured++];
     *o = (struct explain_line){ .id = "(M26)", .unit = "ns", .value = q->ffn_ns[q->n - 1], .n = 3,
-                                .formula = "t_prompt_ffn = t_prompt_processor + t_prompt_beyond + t_prompt_sharing: of the processor's "
-                                           "neurons; until the accelerator has its own, too; what both lose by sharing memory",
+                                .formula = "t_prompt_ffn = t_prompt_processor + t_prompt_beyond + t_prompt_sharing + t_rest: of the "
+                                           "processor's neurons; until the accelerator has its own, too; what both lose by sharing "
+                                           "memory; its neurons "
+                                           "that are not in memory, (M36)",
                                 .operand = { { "t_engine", t.engine_ns }, { "tokens", (double)tokens },
                                              { "neurons of each FFN", (tokens < chunk ? h.rest : h.chunk).neurons } } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -111,6 +127,7 @@ static int prompt_heights(const struct problem *pr, const struct plan *p, const 
     planning_choice(p, l, NULL, &c);
     c.predicted = pr->space.predicted[0];
     c.engine = x->engine;
+    c.area_bytes = l->prompt.area_bytes;
     c.work = plan_uses_engine(l) ? (enum plan_work)((unsigned)plan_any_work(l) & PLAN_WORK_ATTENTION) : planning_prompt_work(pr, x->engine);
     planning_residencies(p, &l->batches[0], residencies);
     for (int i = 0; i < l->prompt.n && r == 0; i++)

@@ -207,8 +207,8 @@ static void engine_table(struct page *out, const struct report *r, int index)
     report_table(out, NULL, prompts, 7);
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
-        page_put(out, "<tr><td>%d</td><td>%u of %d%s</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
-                 h->tokens, h->neurons, r->p->n_ff, explain_work(h->work), h->first_ns / 1e6, h->without_ns / 1e6,
+        page_put(out, "<tr><td>%d</td><td>%u of %d%s%s</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
+                 h->tokens, h->neurons, r->p->n_ff, explain_rest(h->rest), explain_work(h->work), h->first_ns / 1e6, h->without_ns / 1e6,
                  100 * (h->first_ns / h->without_ns - 1),
                  h->best, h->best_ns / 1e6);
     }

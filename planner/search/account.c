@@ -58,7 +58,8 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     }
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
-                               .queue_depth = c->depth, .read_bytes = c->read_bytes, .hot = hot, .cold = cold };
+                               .queue_depth = c->depth, .read_bytes = c->read_bytes, .area_bytes = lim->area_bytes,
+                               .hot = hot, .cold = cold };
     if (lim->reserved)
         b.engine = account_engine(s->hw, s->in, lim->engine, (enum plan_work)((unsigned)c->work | (unsigned)lim->prompt_work));
     else if (cost_has_engine(c))

@@ -19,6 +19,7 @@ struct limits {
     const char *engine;                 /* the device's accelerator that may have neurons; NULL: none. Borrowed of the device */
     int reserved;                       /* 1: every account has it, also where no batch size gives it anything */
     enum plan_work prompt_work;         /* what prompts may give it beside neurons */
+    uint64_t area_bytes;                /* every account has such an area, for neurons that are not in memory; 0: none */
     enum plan_cost model;
     enum plan_stat stat;
 };

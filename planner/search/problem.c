@@ -2,9 +2,11 @@
 #include "planner/search/problem.h"
 
 #include "planner/cost/cost_prompt.h"
+#include "planner/cost/cost_rest.h"
 
 #include "planner/search/price.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
@@ -142,11 +144,12 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
                    const struct plan_limit *l, struct plan_prompt *out, struct err *e)
 {
     const struct space *s = &p->space;
-    struct plan_prompt o = { .with_engine = l->prompt.with_engine };
+    struct plan_prompt o = { .with_engine = l->prompt.with_engine, .rest_from = l->prompt.rest_from, .area_bytes = l->prompt.area_bytes };
     struct cost_rates *rates = NULL;
     const struct plan_share first = plan_pass_share(l, 1); /* which logits are of */
-    struct cost_choice alone = *c;
+    struct cost_choice alone = *c, with = *c;
     int chunk = l->prefill_chunk, r = 0;
+    with.area_bytes = l->prompt.area_bytes;
     if (!prompts_known(p, c, l)) {
         *out = (struct plan_prompt){ 0 };
         return 0;
@@ -155,7 +158,7 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
     for (int i = 0; i < o.n && r == 0; i++) {
         const struct cost_prompt_heights heights = { plan_pass_share(l, chunk), plan_pass_share(l, o.tokens[i] % chunk) };
         struct cost_prompt at = { 0 };
-        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, chunk, o.tokens[i], heights, &at, e);
+        r = cost_prompt_of(s->hw, s->in, &s->shapes, &with, residencies, chunk, o.tokens[i], heights, &at, e);
         o.attention_ns[i] = at.attention_ns;
         o.ffn_ns[i] = at.ffn_ns;
         o.wait_ns[i] = at.wait_ns;
@@ -198,28 +201,56 @@ static int pass_at(const struct problem *p, const struct cost_choice *c, const s
     return r;
 }
 
+/* Is there anything that is not in memory, and can a pass leave it to the accelerator? */
+static int has_rest(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies)
+{
+    int any = 0;
+    for (int l = 0; l < p->space.in->n_layers && c->area_bytes && cost_rest_known(p->space.hw, p->space.in, c->engine) && !any; l++)
+        any = rest_first(layout_of(&p->space.shapes, l), residencies[l].hot) < (uint32_t)p->space.in->h.n_ff;
+    return any;
+}
+
+/* A height with the rest: better than what is known? */
+static int try_rest(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
+                    uint32_t height, struct problem_heights *o, struct err *e)
+{
+    const enum plan_work works[] = { PLAN_WORK_FFN, c->work };
+    int r = 0;
+    for (int i = 0; i < (c->work ? 2 : 1) && r == 0; i++) {
+        const struct plan_share share = { height, works[i], 1 };
+        double ns;
+        if ((r = pass_at(p, c, residencies, tokens, share, &ns, e)) == 0 && ns < o->rest_ns) {
+            o->rest_ns = ns;
+            o->rest = share;
+        }
+    }
+    return r;
+}
+
 int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
                  struct problem_heights *out, struct err *e)
 {
     const struct space *s = &p->space;
     uint32_t n_ff = (uint32_t)s->in->h.n_ff, cluster = s->shapes.l.cluster_neurons, most = highest(p, c, residencies), height = 0;
-    struct problem_heights o = { .n = 0 };
-    int r = 0;
+    struct problem_heights o = { .rest_ns = INFINITY };
+    int r = 0, rest = has_rest(p, c, residencies);
     for (uint32_t k = 0; k <= PROBLEM_HEIGHTS && r == 0; k++) {
         uint32_t was = height;
         double with;
         height = k == PROBLEM_HEIGHTS ? n_ff : n_ff * k / PROBLEM_HEIGHTS / cluster * cluster;
         if (k && (height == was || was >= most))
             continue;
-        r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, PLAN_WORK_FFN }, &o.ns[o.n], e);
+        r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, PLAN_WORK_FFN, 0 }, &o.ns[o.n], e);
         o.height[o.n] = height;
         o.without_ns = k ? o.without_ns : o.ns[o.n];
-        if (r == 0 && c->work && (r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, c->work }, &with, e)) == 0 &&
+        if (r == 0 && c->work && (r = pass_at(p, c, residencies, tokens, (struct plan_share){ height, c->work, 0 }, &with, e)) == 0 &&
             with < o.ns[o.n]) {
             o.ns[o.n] = with;
             o.work[o.n] = c->work;
         }
         o.best = r == 0 && o.ns[o.n] < o.ns[o.best] ? o.n : o.best;
+        if (r == 0 && rest)
+            r = try_rest(p, c, residencies, tokens, height, &o, e);
         o.n++;
     }
     if (r == 0)
@@ -232,18 +263,26 @@ int problem_prompt_heights(const struct problem *p, const struct cost_choice *c,
 {
     const struct space *s = &p->space;
     struct plan_prompt q = { .with_engine = 1 };
-    int r = 0, decoding = plan_uses_engine(l);
+    struct problem_heights at[PLAN_PROMPT_POINTS];
+    int r = 0, decoding = plan_uses_engine(l), from = 0;
     l->prompt = (struct plan_prompt){ 0 };
     if (!cost_prompt_known(s->hw) || !cost_prompt_engine_known(s->hw, c->engine, &s->shapes, s->in->h.d_model))
         return 0;
     q.n = prompt_lengths(c, q.tokens);
+    for (int i = q.n - 1; i >= 0 && r == 0; i--) /* passes of guesses are smaller than those that have the rest */
+        if (q.tokens[i] > l->max_batch && q.tokens[i] <= l->prefill_chunk) {
+            r = problem_pass(p, c, residencies, q.tokens[i], &at[i], e);
+            if (r == 0 && at[i].rest_ns < at[i].ns[at[i].best] && q.tokens[i] >= COST_PROMPT_BATCH && (!from || from == q.tokens[i + 1]))
+                from = q.tokens[i];
+        }
+    q.rest_from = from;
+    q.area_bytes = from ? c->area_bytes : 0;
     l->prompt = q;
     for (int i = 0; i < q.n && r == 0; i++) {
-        struct problem_heights at;
         int tokens = q.tokens[i], own = tokens > l->max_batch && tokens <= l->prefill_chunk;
         struct plan_share share = plan_pass_share(l, tokens < l->prefill_chunk ? tokens : l->prefill_chunk);
-        if (own && (r = problem_pass(p, c, residencies, tokens, &at, e)) == 0)
-            share = (struct plan_share){ at.height[at.best], at.work[at.best] };
+        if (own)
+            share = from && tokens >= from ? at[i].rest : (struct plan_share){ at[i].height[at[i].best], at[i].work[at[i].best], 0 };
         l->prompt.engine_neurons[i] = share.neurons;
         l->prompt.engine_work[i] = share.work;
     }

@@ -61,6 +61,9 @@ struct problem_heights {
     enum plan_work work[PROBLEM_HEIGHTS + 1];
     double ns[PROBLEM_HEIGHTS + 1];
     double without_ns;          /* the processor alone */
+    struct plan_share rest;     /* the fastest that has it compute the neurons that are not in memory, too, where there are any and the
+                                 * choice has an area: */
+    double rest_ns;             /* or INFINITY */
 };
 int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
                  struct problem_heights *out, struct err *e);

@@ -90,6 +90,35 @@ END
 }
 check "a prompt reads what is not in memory once a pass" read_once
 
+# A plan says from how many tokens on: the bytes of the same by hand.
+rest_plan()
+{
+    python3 - "$plan" "$tmp/rest.json" << 'END'
+import json, sys
+p = json.load(open(sys.argv[1]))
+zeros = [0] * 3
+for l in p['limits']:
+    l['prefill_chunk'] = 64
+    l['prompt'] = {'tokens': [1, 16, 64], 'engine_neurons': [0, 0, 0], 'engine_rest': {'area_bytes': 655360, 'from_tokens': 16},
+                   'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros, 'read_bytes': zeros, 'head_ns': 0}
+p['revision'], p['engine'], p['request'] = 12, 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+json.dump(p, open(sys.argv[2], 'w'))
+END
+}
+check "a plan that leaves prompts' rest to it" rest_plan
+alone() { "$run" logits --model "$packed" --plan "$tmp/rest.json" --act f32 --kv f32 --memory $memory --engine-cache "$tmp" -q "$@"; }
+by_plan()
+{
+    alone --tokens $ids > "$tmp/a" && within "$tmp/cpu" "$tmp/a" 1e-4 &&
+        cl --memory $memory --engine-height 15:0,0+ --engine-area 640KiB --prefill-chunk 64 > "$tmp/b" && cmp "$tmp/a" "$tmp/b"
+}
+check "a prompt of as many tokens has it" by_plan
+short() { alone --tokens 1,403,404 > "$tmp/a" && alone --tokens 1,403,404 --engine-height 0 > "$tmp/b" &&
+    within "$tmp/a" "$tmp/b" 0; }
+check "a shorter one does not" short
+other_area() { alone --tokens $ids --engine-area 1MiB > "$tmp/b" && within "$tmp/cpu" "$tmp/b" 1e-4; }
+check "--engine-area takes the place of the plan's" other_area
+
 lost()
 {
     logits --memory $memory --engine opencl:4000 --engine-height 100%+ > "$tmp/got" 2> "$tmp/err" && logits --memory $memory > "$tmp/b" &&

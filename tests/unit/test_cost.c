@@ -416,7 +416,7 @@ static struct cost_prompt prompt_at(const struct hw *hw, const struct inputs *in
     struct cost_residency residencies[2] = { { .hot = { hot, hot } }, { .hot = { hot, hot } } };
     struct cost_prompt t = { 0 };
     struct err e = { 0 };
-    const struct cost_prompt_heights heights = { { height, PLAN_WORK_FFN }, { 0 } };
+    const struct cost_prompt_heights heights = { { height, PLAN_WORK_FFN, 0 }, { 0 } };
     CHECK_MSG(cost_prompt_of(hw, in, s, c, residencies, 64, tokens, heights, &t, &e) == 0, "%s", e.msg);
     CHECK(near(t.ffn_ns, t.processor_ns + t.beyond_ns + t.shared_ns));
     return t;

@@ -295,26 +295,27 @@ static void check_pass_heights(void)
     struct plan_batch b[] = { { .batch = 1, .engine_neurons = 0 }, { .batch = 4, .engine_neurons = 64 } };
     struct plan_limit l = { .n_batches = 2, .batches = b };
     l.prompt = (struct plan_prompt){ .n = 5, .tokens = { 1, 4, 8, 16, 32 }, .engine_neurons = { 0, 64, 128, 64, 256 } };
-    const struct plan_height decoding[] = { { 1, { 0 } }, { 0, { 64, PLAN_WORK_FFN } } };
+    const struct plan_height decoding[] = { { 1, { 0 } }, { 0, { 64, PLAN_WORK_FFN, 0 } } };
     CHECK(same_heights(&l, 16, 2, decoding) && plan_pass_share(&l, 1).neurons == 0 && plan_pass_share(&l, 3).neurons == 64);
     CHECK(plan_pass_share(&l, 5).neurons == 64 && plan_pass_share(&l, 1000).neurons == 64); /* as the largest batch */
     CHECK(plan_any_engine(&l) == 64);
     l.prompt.with_engine = 1;
-    const struct plan_height all[] = { { 1, { 0 } }, { 7, { 64, 0 } }, { 15, { 128, 0 } }, { 31, { 64, 0 } }, { 0, { 256, 0 } } };
+    const struct plan_height all[] = { { 1, { 0 } }, { 7, { 64, 0, 0 } }, { 15, { 128, 0, 0 } },
+                                       { 31, { 64, 0, 0 } }, { 0, { 256, 0, 0 } } };
     CHECK(same_heights(&l, 16, 5, all) && same_heights(&l, 5, 5, all) && plan_any_engine(&l) == 256);
     for (int n = 1, i = 0; n < 100; n++) {
         i += i < 4 && n > all[i].tokens;
         CHECK(plan_pass_share(&l, n).neurons == all[i].share.neurons);
     }
-    const struct plan_height few[] = { { 1, { 0 } }, { 7, { 64, 0 } }, { 0, { 64, 0 } } }, one[] = { { 0, { 0 } } };
+    const struct plan_height few[] = { { 1, { 0 } }, { 7, { 64, 0, 0 } }, { 0, { 64, 0, 0 } } }, one[] = { { 0, { 0 } } };
     CHECK(same_heights(&l, 3, 3, few) && same_heights(&l, 1, 1, one));
     l.prompt.tokens[1] = 3; /* passes of 5 to 7 tokens have what is stated of 3, were it not what 4 have */
     l.prompt.engine_neurons[1] = 192;
-    const struct plan_height gap[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 7, { 192, 0 } }, { 15, { 128, 0 } }, { 31, { 64, 0 } },
-                                       { 0, { 256, 0 } } };
-    const struct plan_height given[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 7, { 192, PLAN_WORK_HEAD } }, { 15, { 128, 0 } },
-                                         { 31, { 64, 0 } }, { 0, { 256, PLAN_WORK_ATTENTION } } };
-    const struct plan_height least[] = { { 1, { 0 } }, { 4, { 64, 0 } }, { 0, { 64, 0 } } };
+    const struct plan_height gap[] = { { 1, { 0 } }, { 4, { 64, 0, 0 } }, { 7, { 192, 0, 0 } }, { 15, { 128, 0, 0 } }, { 31, { 64, 0, 0 } },
+                                       { 0, { 256, 0, 0 } } };
+    const struct plan_height given[] = { { 1, { 0 } }, { 4, { 64, 0, 0 } }, { 7, { 192, PLAN_WORK_HEAD, 0 } }, { 15, { 128, 0, 0 } },
+                                         { 31, { 64, 0, 0 } }, { 0, { 256, PLAN_WORK_ATTENTION, 0 } } };
+    const struct plan_height least[] = { { 1, { 0 } }, { 4, { 64, 0, 0 } }, { 0, { 64, 0, 0 } } };
     CHECK(same_heights(&l, 16, 6, gap) && plan_pass_share(&l, 4).neurons == 64 && plan_pass_share(&l, 6).neurons == 192);
     l.prompt.engine_work[1] = PLAN_WORK_HEAD;
     l.prompt.engine_work[4] = PLAN_WORK_ATTENTION;
@@ -478,6 +479,45 @@ static void check_prompt_engine(struct plan *p)
     CHECK(plan_revision(p) == 7);
 }
 
+/* Neurons that are not in memory: revision 12, and its rules. */
+static void check_rest(struct plan *p)
+{
+    struct plan_limit *l = &p->limits[1];
+    struct plan q;
+    struct plan_height h[8];
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    int blocks = p->n_blocks;
+    snprintf(p->engine, sizeof p->engine, "opencl:0");
+    l->prompt = (struct plan_prompt){ .n = 4, .tokens = { 1, 32, 64, 512 }, .with_engine = 1, .engine_neurons = { 0, 64, 64, 64 },
+                                      .rest_from = 64, .area_bytes = 64 << 20 };
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].prompt.engine_rest: the model has 2 experts"));
+    p->n_blocks = 1; /* the first experts of each layer */
+    CHECK(plan_revision(p) == 12 && plan_uses_engine(l) && plan_pass_share(l, 64).rest && plan_pass_share(l, 5000).rest &&
+          !plan_pass_share(l, 63).rest && !plan_pass_share(l, 1).rest);
+    int n = plan_heights(l, h, 8);
+    CHECK(n >= 2 && h[n - 1].share.rest && !h[n - 2].share.rest && h[n - 2].tokens == 63);
+    CHECK(plan_heights(l, h, 1) == 1 && !h[0].share.rest);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"revision\": 12") && q.limits[1].prompt.rest_from == 64 && q.limits[1].prompt.area_bytes == 64 << 20);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    const char *from = "\"from_tokens\": 64", *area = "\"area_bytes\": 67108864";
+    CHECK(strstr(said_of(text, from, "\"from_tokens\": 48", &e), "engine_rest.from_tokens is 48; one of prompt.tokens"));
+    CHECK(strstr(said_of(text, from, "\"from_tokens\": 1", &e), "engine_rest.from_tokens is 1; one of"));
+    CHECK(strstr(said_of(text, from, "\"from_tokens\": 512", &e), "engine_rest.from_tokens is 512; one of"));
+    CHECK(strstr(said_of(text, from, "\"from_tokens\": 0", &e), "from_tokens"));
+    CHECK(strstr(said_of(text, area, "\"area_bytes\": 67108865", &e), "engine_rest.area_bytes is 67108865; a multiple of 16384"));
+    CHECK(strstr(said_of(text, area, "\"area_bytes\": 16384", &e), "engine_rest.area_bytes is 16384; a multiple"));
+    CHECK(strstr(said_of(text, "\"revision\": 12", "\"revision\": 11", &e), "unknown key 'engine_rest'"));
+    free(text);
+    p->n_blocks = blocks;
+    l->prompt = (struct plan_prompt){ 0 };
+    p->engine[0] = 0;
+}
+
 /* What an engine computes beside neurons: revision 10, also where it has none of these. */
 static void check_work(struct plan *p)
 {
@@ -561,9 +601,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":12", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 12"));
-    memcpy(strstr(full, "\"revision\":12"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":13", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 13"));
+    memcpy(strstr(full, "\"revision\":13"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 
@@ -583,6 +623,7 @@ int main(void)
     check_guesses_of(&p);
     check_work(&p);
     check_prompt_engine(&p);
+    check_rest(&p);
     check_pass_heights();
 
     CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);

@@ -735,7 +735,8 @@ static void test_prompt_heights(void)
         for (int b = 0; b < 3; b++)
             ns += (b ? 1 : 2) * 1e9 / p.limits[0].batches[b].predicted.tokens_per_s;
         *(without ? &whole_ns : &less_ns) = ns;
-        CHECK(p.revision == (without ? 7 : 8) && p.limits[0].prompt.with_engine != without && (p.engine[0] == 0) == without);
+        CHECK(p.revision == (without ? 7 : p.limits[0].prompt.rest_from ? 12 : 8));
+        CHECK(p.limits[0].prompt.with_engine != without && (p.engine[0] == 0) == without);
         CHECK(text && (strstr(text, "do not fit beside the plan") != NULL) == without);
         CHECK(p.limits[0].account_bytes <= with - 1 && plan_pass_share(&p.limits[0], 4).neurons == 0);
         CHECK(without || (less_ns > whole_ns && less_ns < 1.03 * whole_ns && p.limits[0].gap > 1 - whole_ns / less_ns - 1e-9));

@@ -29,7 +29,8 @@ $(common_plain): CFLAGS := -O2 -g
 $(common_plain): CPPFLAGS_own += $(if $(HARDEN),-D_FORTIFY_SOURCE=2)
 endif
 $(call kernel_objs,avx2 avx2_k): CFLAGS_file += -mavx2 -mfma -mf16c
-$(call kernel_objs,avx512 avx512_k): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+$(call kernel_objs,avx512 avx512_k): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni \
+                                                    -mtune=skylake-avx512
 $(call kernel_objs,amx): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8
 $(call kernel_objs,dotprod dotprod_k): CFLAGS_file += -march=armv8.2-a+dotprod
 $(call kernel_objs,i8mm): CFLAGS_file += -march=armv8.2-a+dotprod+i8mm

@@ -47,13 +47,27 @@ PRIM __m512i gemm_x(const uint8_t *x)
     return _mm512_set1_epi32(v);
 }
 
-/* Half h of a block, or all of it: the sums of its products. */
-PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, const struct gemm_extra *e, int b, int h, int V, int T,
-                    int sub)
+/* The activations of a tile's tokens, at distances that a compiler knows. */
+struct gemm_near {
+    uint8_t x[GEMM_T][4 * GEMM_GROUPS][32];
+    float d[GEMM_T][4 * GEMM_GROUPS];
+};
+
+PRIM void gemm_fetch(struct gemm_near *to, const struct gemm_tile *a, int T)
 {
-    const struct gemm_block *w = a->w + b;
-    const uint8_t *x = a->x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + offsetof(struct kernels_q8_group, qs) +
-                       (size_t)(b % 4) * 32;
+    UNROLL
+    for (int t = 0; t < T; t++)
+        for (int g = 0; g < a->groups; g++) {
+            const uint8_t *x = a->x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group);
+            memcpy(to->d[t] + 4 * g, x, 16);
+            memcpy(to->x[t][4 * g], x + offsetof(struct kernels_q8_group, qs), 128);
+        }
+}
+
+/* Half h of a block, or all of it: the sums of its products. */
+PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_block *w, const struct gemm_near *n, const struct gemm_extra *e, int b,
+                    int h, int V, int T, int sub)
+{
     UNROLL
     for (int t = 0; t < T; t++) {
         UNROLL
@@ -64,7 +78,7 @@ PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, cons
     for (int k = 4 * h; k < 4 * h + sub / 4; k++) {
         UNROLL
         for (int t = 0; t < T; t++) {
-            const __m512i x4 = gemm_x(x + (size_t)t * a->x_stride + 4 * k);
+            const __m512i x4 = gemm_x(n->x[t][b] + 4 * k);
             UNROLL
             for (int v = 0; v < V; v++)
                 dot[v][t] = _mm512_dpbusd_epi32(dot[v][t], _mm512_loadu_si512(w->q[k][16 * v]), x4);
@@ -76,15 +90,16 @@ PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, 
 {
     (void)is_signed;
     struct gemm_extra e;
+    struct gemm_near n;
     gemm_extra(&e, a, T, sub, mins);
+    gemm_fetch(&n, a, T);
     for (int b = 0; b < 4 * a->groups; b++) {
         const struct gemm_block *w = a->w + b;
-        const uint8_t *d = a->x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + (size_t)(b % 4) * 4;
         VF s[GEMM_V][GEMM_T];
         UNROLL
         for (int h = 0; h < 32 / sub; h++) {
             __m512i dot[GEMM_V][GEMM_T];
-            gemm_dots(dot, a, &e, b, h, V, T, sub);
+            gemm_dots(dot, w, &n, &e, b, h, V, T, sub);
             UNROLL
             for (int t = 0; t < T; t++) {
                 UNROLL
@@ -96,15 +111,14 @@ PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, 
         }
         UNROLL
         for (int t = 0; t < T; t++) {
-            float scale;
-            memcpy(&scale, d + (size_t)t * a->x_stride, sizeof scale);
+            const VF scale = vf_set1(n.d[t][b]);
             UNROLL
             for (int v = 0; v < V; v++) {
                 float *acc = a->acc[t][b % 4] + 16 * v;
                 UNROLL
                 for (int h = 0; h < mins * 32 / sub; h++)
                     s[v][t] = vf_fma(vf_set1(e.sum[t][h][b]), vf_load(w->m[h] + 16 * v), s[v][t]);
-                vf_store(acc, vf_fma(s[v][t], vf_set1(scale), vf_load(acc)));
+                vf_store(acc, vf_fma(s[v][t], scale, vf_load(acc)));
             }
         }
     }

@@ -19,6 +19,7 @@
 #define KERNELS_SCALES4X4
 #define KERNELS_SUM4
 #define KERNELS_BLOCK_SUMS
+#define KERNELS_TURNED
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 

@@ -293,6 +293,7 @@ PRIM struct kg look_up(struct kg w, const int8_t values[16])
 }
 
 #include "common/kernels/kernels_avx512_gemm_impl.h"
+#include "common/kernels/kernels_avx512_turn_impl.h"
 #include "common/kernels/kernels_simd_k_impl.h"
 
 #endif

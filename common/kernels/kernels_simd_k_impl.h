@@ -39,11 +39,16 @@
  *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of types of 32 columns: the same from rows
  *   struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
  *   void k_store4(float out[4], struct f16x acc) the rows' results
- *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h */
+ *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h
+ * with KERNELS_TURNED beside that
+ *   void turned_TYPE(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb)
+ *                                               the bytes of group g of sixteen rows' step at o, unsigned: vector v of four blocks */
 
 typedef void k_scales_fn(struct k_scales *k, const uint8_t *p, int nb);
 typedef struct kg k_group_fn(const uint8_t *p, int g, int nb);
 typedef void k_scales4_fn(struct k_scales4 *to, const uint8_t *const row[TILE_R], size_t o, int nb);
+struct gemm_block;
+typedef void k_turned_fn(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb);
 
 struct k_ops {
     k_scales_fn *scales; /* nb: blocks of 32 of this group that exist */
@@ -52,6 +57,7 @@ struct k_ops {
     size_t bytes;        /* of a group; of a step, if there are two */
     int sub, offset, has_min;
     k_scales4_fn *scales4; /* NULL: nothing better than scales of each */
+    k_turned_fn *turned;   /* NULL: panels are made of groups */
 };
 
 #ifdef KERNELS_BLOCK_SUMS
@@ -482,22 +488,33 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #else
 #define K_SCALES4(type) NULL
 #endif
+#ifdef KERNELS_TURNED
+#define K_TURNED(type) turned_##type
+#else
+#define K_TURNED(type) NULL
+#endif
 
-#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, NULL })
-#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, NULL })
-#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, NULL })
-#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, NULL })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, NULL })
-#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, NULL })
-#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, K_SCALES4(q4_1) })
-#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, K_SCALES4(q5_0) })
-#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, K_SCALES4(q5_1) })
-#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, K_SCALES4(iq4_nl) })
-#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, K_SCALES4(mxfp4) })
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, NULL, NULL })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, NULL, NULL })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, NULL, K_TURNED(q4_k) })
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, NULL, K_TURNED(q5_k) })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, NULL, K_TURNED(q6_k) })
+#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, NULL, K_TURNED(iq4_xs) })
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, \
+                                   K_SCALES4(q4_1), K_TURNED(q4_1) })
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, \
+                                   K_SCALES4(q5_0), NULL })
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, \
+                                   K_SCALES4(q5_1), NULL })
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, \
+                                   K_SCALES4(iq4_nl), K_TURNED(iq4_nl) })
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, \
+                                   K_SCALES4(mxfp4), K_TURNED(mxfp4) })
 
 #ifdef KERNELS_BLOCK_SUMS
-#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, k_scales4_q4_0 })
-#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, k_scales4_q8_0 })
+#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, k_scales4_q4_0, K_TURNED(q4_0) })
+#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, \
+                                   k_scales4_q8_0, K_TURNED(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
 #define K_MANY_q8(name) many_##name
 #else

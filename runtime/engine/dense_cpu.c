@@ -66,23 +66,20 @@ static void some_rows(void *ctx, int begin, int end, int worker)
         s->failed = s->reads->poll(s->reads->ctx, s->e);
 }
 
-static void add_product(struct products *s, const struct dense_matrix *m, struct acts *a, float *out)
+static void add_product(const struct cpu *c, struct products *s, const struct dense_matrix *m, struct acts *a, float *out)
 {
     struct product *p = &s->p[s->n++];
     p->m = m;
     p->out = out;
-    p->x = acts_in_form(a, m->form, &p->x_stride);
+    p->x = acts_in_form(a, m->form, c->c.pool, &p->x_stride);
     s->n_tokens = a->n_tokens;
     s->in = a;
 }
 
-/* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than SCHEDULE_PIECE_BYTES, for
- * a worker has to be woken for it, and several per worker, for they do not all run at the same speed and the slowest is waited for. */
+/* A grain for n items of all of which `bytes` are read or so. */
 static int piece_of(const struct cpu *c, int n, uint64_t bytes)
 {
-    uint64_t pieces = (uint64_t)pool_threads(c->c.pool) * PIECES, most = bytes / SCHEDULE_PIECE_BYTES;
-    pieces = pool_threads(c->c.pool) == 1 || !most ? 1 : most < pieces ? most : pieces;
-    return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
+    return pool_grain(c->c.pool, n, bytes, SCHEDULE_PIECE_BYTES);
 }
 
 /* 1: something else made them. */
@@ -119,17 +116,34 @@ static int run_products(const struct cpu *c, struct products *s)
 static int one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out, struct err *e)
 {
     struct products p = { .e = e };
-    add_product(&p, m, a, out);
+    add_product(c, &p, m, a, out);
     return run_products(c, &p);
 }
 
 /* ---- attention ---- */
 
+/* ---- token by token ---- */
+
+struct each_token {
+    const struct cpu *cpu;
+    const float *w, *bias, *x;
+    float *out;
+};
+
+static void norm_some(void *ctx, int begin, int end, int worker)
+{
+    const struct each_token *a = ctx;
+    const struct model_hparams *h = a->cpu->c.h;
+    size_t d_model = (size_t)h->d_model;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        nn_norm(a->out + t * d_model, a->x + t * d_model, a->w, a->bias, h->d_model, h);
+}
+
 static void norms(const struct cpu *c, const float *w, const float *bias, const float *x, int n, float *out)
 {
-    size_t d_model = (size_t)c->c.h->d_model;
-    for (int t = 0; t < n; t++)
-        nn_norm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, bias, c->c.h->d_model, c->c.h);
+    struct each_token a = { c, w, bias, x, out };
+    pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *x), norm_some, &a);
 }
 
 struct attention {
@@ -337,14 +351,14 @@ static int latent_products(const struct cpu *c, const struct dense_layer *l, str
     struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
     float *low = m->latent + (size_t)c->c.tokens * (size_t)model_q_dim(h);
     int n = in->n_tokens, r;
-    add_product(&first, h->q_rank ? &l->q_a : &l->q, in, h->q_rank ? low : m->latent);
-    add_product(&first, &l->kv_a, in, m->k);
+    add_product(c, &first, h->q_rank ? &l->q_a : &l->q, in, h->q_rank ? low : m->latent);
+    add_product(c, &first, &l->kv_a, in, m->k);
     if ((r = run_products(c, &first)) < 0 || !h->q_rank)
         return r;
     for (int t = 0; t < n; t++)
         nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, l->q_a_norm, h->q_rank, h->rms_eps);
     struct acts x = { .f32 = low, .n_cols = h->q_rank, .n_tokens = n, .q8 = m->act };
-    add_product(&then, &l->q_b, &x, m->latent);
+    add_product(c, &then, &l->q_b, &x, m->latent);
     return run_products(c, &then);
 }
 
@@ -353,10 +367,10 @@ static int latent_products(const struct cpu *c, const struct dense_layer *l, str
 static int plain_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads, struct err *e)
 {
     struct products qkv = { .reads = reads, .e = e };
-    add_product(&qkv, &l->q, in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
-    add_product(&qkv, &l->k, in, c->c.memory.k);
+    add_product(c, &qkv, &l->q, in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
+    add_product(c, &qkv, &l->k, in, c->c.memory.k);
     if (l->v.data)
-        add_product(&qkv, &l->v, in, c->c.memory.v);
+        add_product(c, &qkv, &l->v, in, c->c.memory.v);
     return run_products(c, &qkv);
 }
 
@@ -386,7 +400,7 @@ static int cached_attention(struct dense *d, int layer, struct acts *in, const s
         pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, l->v_b.row_bytes * (uint64_t)l->v_b.n_rows * (uint64_t)h->n_heads),
                  value_heads, &a);
     struct acts heads = { .f32 = attended, .n_cols = model_out_dim(h), .n_tokens = n, .q8 = m->act };
-    add_product(&o, &l->o, &heads, out);
+    add_product(c, &o, &l->o, &heads, out);
     r = run_products(c, &o);
     for (int t = 0; t < n; t++)
         add_bias(out + (size_t)t * (size_t)h->d_model, l->o_bias, h->d_model);
@@ -506,11 +520,11 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     s.low = s.out + n * inner;
     s.gates = s.low + n * 2 * heads;
     find_sequences(&s);
-    add_product(&first, &l->delta_qkv, in, s.channels);
-    add_product(&first, &l->delta_z, in, s.z);
-    add_product(&first, &l->delta_beta, in, s.low);
+    add_product(c, &first, &l->delta_qkv, in, s.channels);
+    add_product(c, &first, &l->delta_z, in, s.z);
+    add_product(c, &first, &l->delta_beta, in, s.low);
     if (l->delta_alpha.data)
-        add_product(&first, &l->delta_alpha, in, s.low + n * heads);
+        add_product(c, &first, &l->delta_alpha, in, s.low + n * heads);
     int r = run_products(c, &first);
     if (r < 0)
         return r;
@@ -520,7 +534,7 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     pool_for(c->c.pool, steps, piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
     pool_for(c->c.pool, s.n, piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
-    add_product(&last, &l->delta_out, &values, out);
+    add_product(c, &last, &l->delta_out, &values, out);
     return run_products(c, &last);
 }
 
@@ -621,7 +635,7 @@ static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct er
     struct products p = { .reads = reads, .e = e };
     struct acts in = { .f32 = s->mixed, .n_cols = c->c.h->d_model, .n_tokens = s->r.n, .q8 = c->c.memory.act };
     mix_inputs(s, l->w.lerp_x, NULL);
-    add_product(&p, &l->mix_a, &in, s->few);
+    add_product(c, &p, &l->mix_a, &in, s->few);
     int r = run_products(c, &p);
     nn_wkv_low(s->few, (size_t)s->r.n * (size_t)l->mix_a.n_rows, NN_WKV_W);
     return r;
@@ -638,7 +652,7 @@ static int make_mix(struct wkv *s, int place, float *few, const struct dense_rea
     m.data += (size_t)place * (size_t)m.n_rows * m.row_bytes;
     struct acts in = { .f32 = few, .n_cols = m.n_cols, .n_tokens = s->r.n, .q8 = c->c.memory.act };
     struct products p = { .reads = reads, .e = e };
-    add_product(&p, &m, &in, s->mixed);
+    add_product(c, &p, &m, &in, s->mixed);
     return run_products(c, &p);
 }
 
@@ -663,15 +677,15 @@ static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct e
             continue;
         mix_inputs(s, l->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
         if (whole[which] && whole[which]->data)
-            add_product(&first, whole[which], &in, to[which]);
+            add_product(c, &first, whole[which], &in, to[which]);
         if (low[0].data)
-            add_product(&first, &low[0], &in, low_few);
+            add_product(c, &first, &low[0], &in, low_few);
         r = run_products(c, &first);
         if (r < 0 || !low[0].data)
             continue;
         nn_wkv_low(low_few, (size_t)n * (size_t)low[0].n_rows, which);
         struct acts few = { .f32 = low_few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
-        add_product(&then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
+        add_product(c, &then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);
     }
     return r;
@@ -697,7 +711,7 @@ static int wkv_attention(struct dense *d, int layer, struct acts *in, const stru
     pool_for(c->c.pool, s.r.n, piece_of(c, s.r.n, part * 16), gate_wkv, &s);
     pool_for(c->c.pool, items, piece_of(c, items, part * (uint64_t)h->wkv_dim * 4), move_wkv, &s);
     struct acts values = { .f32 = s.mixed, .n_cols = h->d_model, .n_tokens = s.r.n, .q8 = c->c.memory.act };
-    add_product(&last, &c->c.w->layers[layer].wkv->o, &values, out);
+    add_product(c, &last, &c->c.w->layers[layer].wkv->o, &values, out);
     return run_products(c, &last);
 }
 
@@ -843,8 +857,8 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     int n = in->n_tokens, r, d_model = h->d_model, width = l->shared_gate.n_rows;
     float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
     struct products p = { .e = e };
-    add_product(&p, &l->shared_gate, in, gate);
-    add_product(&p, &l->shared_up, in, up);
+    add_product(c, &p, &l->shared_gate, in, gate);
+    add_product(c, &p, &l->shared_up, in, up);
     if ((r = run_products(c, &p)) < 0)
         return r;
     nn_ffn_act(gate, gate, up, n * width, h->act);
@@ -861,13 +875,21 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     return 0;
 }
 
+static void add_some(void *ctx, int begin, int end, int worker)
+{
+    const struct each_token *a = ctx;
+    const struct model_hparams *h = a->cpu->c.h;
+    const float scale = h->residual_scale > 0 ? h->residual_scale : 1;
+    (void)worker;
+    for (size_t i = (size_t)begin * (size_t)h->d_model; i < (size_t)end * (size_t)h->d_model; i++)
+        a->out[i] += scale * a->x[i];
+}
+
 static int cpu_add(struct dense *d, float *x, const float *v, int n, struct err *e)
 {
-    size_t total = (size_t)n * (size_t)cpu_of(d)->c.h->d_model;
-    float scale = cpu_of(d)->c.h->residual_scale > 0 ? cpu_of(d)->c.h->residual_scale : 1;
+    struct each_token a = { .cpu = cpu_of(d), .x = v, .out = x };
     (void)e;
-    for (size_t i = 0; i < total; i++)
-        x[i] += scale * v[i];
+    pool_for(a.cpu->c.pool, n, piece_of(a.cpu, n, (uint64_t)n * (uint64_t)a.cpu->c.h->d_model * sizeof *v), add_some, &a);
     return 0;
 }
 

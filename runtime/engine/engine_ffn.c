@@ -85,18 +85,49 @@ static int next_experts(const struct engine *g, int n, int from, const uint8_t *
     return from;
 }
 
-/* Rows of the tokens that are routed to each of these experts, one after another. */
-static void pick_tokens(const struct engine *g, const struct pipeline_ffn *f, int n_f, int n, const float *from,
-                        float *to)
+/* The experts that run together, and what is done for all their tokens by several workers. */
+struct together {
+    const struct engine *g;
+    const struct pipeline_ffn *f;
+    int n_f, n, layer;
+    const float *from;
+    float *to;
+};
+
+#define COLUMNS 64 /* of a vector: an item, at least */
+
+static void for_together(const struct together *a, int items, pool_range_fn *fn)
 {
-    const float *weight = expert_weights(g, n);
-    size_t d = (size_t)g->h.d_model;
-    for (int i = 0; i < n_f; i++)
-        for (int t = 0; t < n; t++)
-            if (weight[t * g->h.n_experts + f[i].block] > 0) {
-                memcpy(to, from + (size_t)t * d, d * sizeof *to);
+    uint64_t tokens = 0;
+    for (int i = 0; i < a->n_f; i++)
+        tokens += (uint64_t)a->f[i].in.n_tokens;
+    pool_for(a->g->pool, items, pool_grain(a->g->pool, items, tokens * (uint64_t)a->g->h.d_model * sizeof(float), SCHEDULE_PIECE_BYTES),
+             fn, (void *)a);
+}
+
+static void pick_some(void *ctx, int begin, int end, int worker)
+{
+    const struct together *a = ctx;
+    const int n_experts = a->g->h.n_experts;
+    const float *weight = expert_weights(a->g, a->n);
+    size_t d = (size_t)a->g->h.d_model;
+    float *to = a->to;
+    (void)worker;
+    for (int i = 0; i < begin; i++)
+        to += (size_t)a->f[i].in.n_tokens * d;
+    for (int i = begin; i < end; i++)
+        for (int t = 0; t < a->n; t++)
+            if (weight[t * n_experts + a->f[i].block] > 0) {
+                memcpy(to, a->from + (size_t)t * d, d * sizeof *to);
                 to += d;
             }
+}
+
+/* Rows of the tokens that are routed to each of these experts, one after another. */
+static void pick_tokens(const struct engine *g, const struct pipeline_ffn *f, int n_f, int n, const float *from, float *to)
+{
+    const struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .from = from, .to = to };
+    for_together(&a, n_f, pick_some);
 }
 
 /* What the experts' predictors see, where that is another input than their own. */
@@ -166,19 +197,29 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     return r < 0 ? r : engine_add_residual(g, g->acc, n, e);
 }
 
+/* Columns [64 begin, 64 end) of all tokens. */
+static void add_some(void *ctx, int begin, int end, int worker)
+{
+    const struct together *a = ctx;
+    const struct dense_layer *l = &a->g->weights.layers[a->layer];
+    const float *weight = expert_weights(a->g, a->n), *bias = l->down_bias;
+    size_t d = (size_t)a->g->h.d_model, from = (size_t)begin * COLUMNS, to = (size_t)end * COLUMNS < d ? (size_t)end * COLUMNS : d;
+    (void)worker;
+    for (int i = 0; i < a->n_f; i++)
+        for (int t = 0, k = 0; t < a->n; t++) {
+            const struct pipeline_ffn *f = &a->f[i];
+            float w = weight[t * a->g->h.n_experts + f->block], scaled = l->expert_scale ? w * l->expert_scale[f->block] : w;
+            for (size_t c = from; w > 0 && c < to; c++)
+                a->to[(size_t)t * d + c] += scaled * (f->out[(size_t)k * d + c] + (bias ? bias[(size_t)f->block * d + c] : 0));
+            k += w > 0;
+        }
+}
+
 /* mix += weight x (output + bias), for the tokens of each of these experts. */
 static void add_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n)
 {
-    const struct dense_layer *l = &g->weights.layers[layer];
-    const float *weight = expert_weights(g, n), *bias = l->down_bias;
-    size_t d = (size_t)g->h.d_model;
-    for (int i = 0; i < n_f; i++)
-        for (int t = 0, k = 0; t < n; t++) {
-            float w = weight[t * g->h.n_experts + f[i].block], scaled = l->expert_scale ? w * l->expert_scale[f[i].block] : w;
-            for (size_t c = 0; w > 0 && c < d; c++)
-                g->mix[(size_t)t * d + c] += scaled * (f[i].out[(size_t)k * d + c] + (bias ? bias[(size_t)f[i].block * d + c] : 0));
-            k += w > 0;
-        }
+    const struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .layer = layer, .to = g->mix };
+    for_together(&a, (g->h.d_model + COLUMNS - 1) / COLUMNS, add_some);
 }
 
 /* What the layer's router sees: what the FFN does, or a norm of its own. */

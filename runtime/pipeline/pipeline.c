@@ -250,6 +250,28 @@ static void add_counts(struct pipeline *p, int n)
     s->predict_ns += scheduler_predicted_ns(p->s) / (uint64_t)p->threads;
 }
 
+struct outs {
+    const struct pipeline_ffn *f;
+    size_t d_model;
+};
+
+static void clear_some(void *ctx, int begin, int end, int worker)
+{
+    const struct outs *o = ctx;
+    (void)worker;
+    for (const struct pipeline_ffn *f = o->f + begin; f < o->f + end; f++)
+        memset(f->out, 0, (size_t)f->in.n_tokens * o->d_model * sizeof *f->out);
+}
+
+static void clear(struct pipeline *p, const struct pipeline_ffn *f, int n)
+{
+    struct outs o = { f, (size_t)p->c.d_model };
+    uint64_t tokens = 0;
+    for (int i = 0; i < n; i++)
+        tokens += (uint64_t)f[i].in.n_tokens;
+    pool_for(p->c.pool, n, pool_grain(p->c.pool, n, tokens * o.d_model * sizeof *f->out, SCHEDULE_PIECE_BYTES), clear_some, &o);
+}
+
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
     int r = prepare(p, layer, f, n, e);
@@ -262,10 +284,10 @@ int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, s
         b->out = f[i].out;
         for (int role = LAYOUT_GATE; role <= LAYOUT_UP; role++) {
             enum kernels_act form = kernels_act_form(b->shape->type[role], p->c.act_q8);
-            b->x[form] = acts_in_form(&f[i].in, form, &b->x_stride[form]);
+            b->x[form] = acts_in_form(&f[i].in, form, p->c.pool, &b->x_stride[form]);
         }
-        memset(b->out, 0, (size_t)f[i].in.n_tokens * (size_t)p->c.d_model * sizeof *b->out);
     }
+    clear(p, f, n);
     if ((r = run(p, f, n, 0, e)) == 0)
         add_counts(p, n);
     return r;

@@ -160,7 +160,7 @@ void prediction_begin(struct scheduler *s)
     }
     const struct predict *q = p->b.pred.q;
     uint32_t pieces = (uint32_t)s->n_threads * 4, least = (uint32_t)(HIDDEN_BYTES / q->row1) + 1;
-    d->work.x = acts_in_form(p->in, q->form1, &d->work.x_stride);
+    d->work.x = acts_in_form(p->in, q->form1, NULL, &d->work.x_stride);
     d->work.prepared_stride = predict_hidden_bytes(q);
     d->grain = ((uint32_t)q->rank + pieces - 1) / pieces;
     d->grain = ((d->grain > least ? d->grain : least) + 3) / 4 * 4;

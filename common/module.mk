@@ -23,7 +23,7 @@ $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(filter -g -g2 -g3 -ggdb%,
 # (--param asan-instrumentation-with-call-threshold=0) it is half of that again, but a trace takes six times as long.
 $(if $(common_guarded),$(B)/instrumented/common,$(B)/common)/kernels/kernels_%.o: CFLAGS_file += $(if $(SANITIZE),-O1)
 ifneq ($(common_guarded),)
-common_plain      := $(patsubst %.c,$(B)/common/%.o,$(common_src_$(ARCH)))
+common_plain      := $(patsubst %.c,$(B)/common/%.o,kernels/kernels_scalar.c $(common_src_$(ARCH)))
 $(common_plain): CFLAGS_own := $(filter-out -fsanitize=% -fno-sanitize% -fno-omit-frame-pointer,$(CFLAGS_own))
 $(common_plain): CFLAGS := -O2 -g
 $(common_plain): CPPFLAGS_own += $(if $(HARDEN),-D_FORTIFY_SOURCE=2)

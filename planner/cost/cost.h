@@ -162,7 +162,7 @@ double cost_missing(int m, int k, double q); /* P(m) */
  * (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory) of the other neurons: while both work
  *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0; of FFNs of
  *       COST_MANY_TOKENS or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured
- *       together, and each alone. */
+ *       together, and each alone, at most 1. */
 #define COST_MANY_TOKENS 32
 /* sigma of these three times */
 double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns);

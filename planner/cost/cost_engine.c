@@ -164,7 +164,8 @@ static double sharing(const struct hw *hw, const struct cost_choice *c, struct n
 }
 
 /* The same of arithmetic, which passes of many tokens are bound by: both multiplied together, each as much as takes it about as long
- * alone. -1: not measured. */
+ * alone; at most 1. An accelerator that shares the cores is measured with more, for there its threads and the processor's take turns
+ * for as long as the measurement lasts; a layer's parts take no longer than one after the other. -1: not measured. */
 static double multiplying(const struct hw *hw, int accel, enum hw_stat stat)
 {
     static const char both[] = "both/";
@@ -179,7 +180,7 @@ static double multiplying(const struct hw *hw, int accel, enum hw_stat stat)
         double c = hw_accel_ns(hw, accel, cpu, p->rows, p->cols, p->batch, stat);
         double own = hw_accel_ns(hw, accel, ffn, p->cols, p->cols, p->batch, stat);
         double ns = hw_accel_ns(hw, accel, p->op, p->rows, p->cols, p->batch, stat);
-        return c > 0 && own > 0 && ns > 0 ? cost_sharing(ns, c, own, hw->accels[accel].launch_ns) : -1;
+        return c > 0 && own > 0 && ns > 0 ? smaller(1, cost_sharing(ns, c, own, hw->accels[accel].launch_ns)) : -1;
     }
     return -1;
 }

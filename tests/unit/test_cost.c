@@ -473,6 +473,11 @@ static void test_prompt_heights(void)
     hw.accel_points[hw.n_accel_points++] = (struct hw_accel_point){ .op = "both/f16", .rows = 256, .cols = 256, .batch = 64,
                                                                     .ns = { 31280, 31280, 31280 } };
     CHECK(near(prompt_at(&hw, &in, &s, &c, 512, 64, 256).shared_ns, 0.5 * fmin(half.processor_ns, half.engine_ns - 2000)));
+    /* No slower than one after the other. */
+    struct hw_accel_point *both = &hw.accel_points[hw.n_accel_points - 1];
+    both->ns = (struct hw_dist){ 37680, 37680, 37680 };
+    CHECK(near(prompt_at(&hw, &in, &s, &c, 512, 64, 256).shared_ns, fmin(half.processor_ns, half.engine_ns - 2000)));
+    both->ns = (struct hw_dist){ 31280, 31280, 31280 };
     c.height = 256;
     struct cost_rates rates;
     CHECK(cost_rates_of(&hw, &in, &s.kind[0], &c, 1, &rates, NULL, &e) == 0 && near(rates.sigma, 0.6));

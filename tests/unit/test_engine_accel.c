@@ -85,7 +85,7 @@ static void test_model(const struct engine_sample *s, const struct es_predict *p
         struct variant v = any_variant();
         int same = 1, tenths = round ? 6 : 10;
         v.predict = predicted ? &x : NULL;
-        asked = (struct engine_accel_config){ .work = work, .n_heights = 1, .heights = { { 0, 0, round == 1 ? 0.3 : 1, work } } };
+        asked = (struct engine_accel_config){ .work = work, .n_heights = 1, .heights = { { 0, 0, round == 1 ? 0.3 : 1, work, 0 } } };
         v.hot = tenths;
         if (predicted) /* what it has is not predicted: as setup.c has it */
             for (int l = 0; l < ES_LAYERS; l++)
@@ -184,7 +184,7 @@ static void test_heights(void)
     struct engine_stats st;
     int lost;
     CHECK(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0);
-    asked = (struct engine_accel_config){ .n_heights = 3, .heights = { { 1, 16, 0, 0 }, { 4, 0, 0.3, 0 }, { 0, 0, 1, 0 } } };
+    asked = (struct engine_accel_config){ .n_heights = 3, .heights = { { 1, 16, 0, 0, 0 }, { 4, 0, 0.3, 0, 0 }, { 0, 0, 1, 0, 0 } } };
     /* 24 tokens in passes of 5 and one of 4: 5 of the third height, 1 of the second. Of 200 neurons 96 are resident: 0.3 is 60, or 48. */
     CHECK(run_beside(p, &v, first, &st, &lost, &e) == 0 && st.accel.neurons == ES_LAYERS * (4 * 96 + 48) && st.accel.passes == 5);
     v.chunk = 1;
@@ -223,7 +223,7 @@ static void test_faults(enum layout_form form, int experts, const struct es_pred
     es_naive(&s, NULL, ids, ES_SEQ, naive);
     for (int exits = 0; exits < 2; exits++)
         for (int k = 1; k <= calls; k += k < 12 ? 1 : 5) {
-            asked = (struct engine_accel_config){ .work = PLAN_WORK_ALL, .n_heights = 1, .heights = { { 0, 0, 0.5, PLAN_WORK_ALL } },
+            asked = (struct engine_accel_config){ .work = PLAN_WORK_ALL, .n_heights = 1, .heights = { { 0, 0, 0.5, PLAN_WORK_ALL, 0 } },
                                                   .fail_exit = exits };
             seen.calls = seen.closed = 0;
             seen.fail_at = k;

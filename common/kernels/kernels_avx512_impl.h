@@ -12,6 +12,7 @@
 
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
+#define KERNELS_TILE_3
 #define KERNELS_PREFETCH 2304
 #define KERNELS_AXPY_R   8
 #define KERNELS_AXPY_B   2

@@ -422,7 +422,13 @@ INLINE const uint8_t *row_of(const struct row_list *l, int r)
 
 _Static_assert(TILE_T <= KERNELS_AXPY_TOKENS, "tokens of a sum of rows");
 
-/* How many of the tokens left go together: 4, 2 or 1. */
+#ifdef KERNELS_TILE_3 /* a tier has tiles of three tokens */
+#define TILE_3 3
+#else
+#define TILE_3 (TILE_T < 2 ? 1 : 2)
+#endif
+
+/* How many of the tokens left go together: 4, 2 or 1; of products, drive_tokens, three as well. */
 INLINE int tokens_of(int left)
 {
     if (left >= TILE_T)
@@ -437,7 +443,7 @@ enum { MANY_TOKENS = 12, MANY_ROWS = 8 }; /* from which on it is faster */
 
 /* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. */
 struct row_tiles {
-    tile_fn *t11, *t41, *t42, *t44;
+    tile_fn *t11, *t41, *t42, *t43, *t44;
     void (*strip)(const struct tile *a, int n);
     many_fn *many;
 };
@@ -446,12 +452,12 @@ struct row_tiles {
 INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tokens, const struct row_tiles *f)
 {
     for (int t = 0; t < n_tokens;) {
-        int n = a->live == 1 ? 1 : tokens_of(n_tokens - t);
+        const int left = n_tokens - t, n = a->live == 1 ? 1 : TILE_3 == 3 && left == 3 ? 3 : tokens_of(left);
         a->out = out + (size_t)t * a->out_stride;
         a->x = x + (size_t)t * a->x_stride;
         tile_fn *tile = a->live == 1 ? f->t11 : f->t41;
         if (n > 1)
-            tile = n == 4 ? f->t44 : f->t42;
+            tile = n == 4 ? f->t44 : n == 3 ? f->t43 : f->t42;
         tile(a);
         t += n;
     }
@@ -526,12 +532,16 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     {                                                                                              \
         TILE(a, 4, TILE_T < 2 ? 1 : 2);                                                            \
     }                                                                                              \
+    static void t43_##name(const struct tile *a)                                                   \
+    {                                                                                              \
+        TILE(a, 4, TILE_3);                                                                        \
+    }                                                                                              \
     static void t44_##name(const struct tile *a)                                                   \
     {                                                                                              \
         TILE(a, 4, TILE_T < 4 ? 1 : 4);                                                            \
     }                                                                                              \
     static const struct row_tiles row_tiles_##name = { t11_##name, t41_##name, t42_##name,         \
-                                                       t44_##name, strip_fn, many_fn };            \
+                                                       t43_##name, t44_##name, strip_fn, many_fn };            \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \

@@ -8,23 +8,37 @@
 #include "common/kernels/kernels_k_impl.h"
 #include "common/kernels/kernels_x86_gemm_impl.h"
 
-/* Four dwords of each of sixteen rows, `stride` bytes apart: at to + k * to_stride, dword k of every row. */
-PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+/* Sixteen bytes at `at` of each of sixteen rows: t[k] has four of them, from 4 k on, of every row. */
+PRIM void turn16(__m512i t[4], const uint8_t *const row[16], size_t at)
 {
     __m512i z[4];
     UNROLL
-    for (size_t i = 0; i < 4; i++) {
-        __m512i a = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(u + stride * i)));
-        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 4))), 1);
-        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 8))), 2);
-        z[i] = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 12))), 3);
+    for (int i = 0; i < 4; i++) {
+        __m512i a = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(row[i] + at)));
+        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 4] + at)), 1);
+        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 8] + at)), 2);
+        z[i] = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 12] + at)), 3);
     }
-    __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
-    __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
-    _mm512_storeu_si512(to, _mm512_unpacklo_epi64(a, c));
-    _mm512_storeu_si512(to + to_stride, _mm512_unpackhi_epi64(a, c));
-    _mm512_storeu_si512(to + 2 * to_stride, _mm512_unpacklo_epi64(b, d));
-    _mm512_storeu_si512(to + 3 * to_stride, _mm512_unpackhi_epi64(b, d));
+    const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    t[0] = _mm512_unpacklo_epi64(a, c);
+    t[1] = _mm512_unpackhi_epi64(a, c);
+    t[2] = _mm512_unpacklo_epi64(b, d);
+    t[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* Four dwords of each of sixteen rows, `stride` bytes apart: at to + k * to_stride, dword k of every row. */
+PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+{
+    const uint8_t *row[16];
+    __m512i t[4];
+    UNROLL
+    for (size_t i = 0; i < 16; i++)
+        row[i] = u + stride * i;
+    turn16(t, row, 0);
+    UNROLL
+    for (size_t k = 0; k < 4; k++)
+        _mm512_storeu_si512(to + k * to_stride, t[k]);
 }
 
 PRIM void gemm_store(float *out, float acc[4][GEMM_R], int live)

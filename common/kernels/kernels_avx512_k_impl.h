@@ -292,7 +292,6 @@ PRIM struct kg look_up(struct kg w, const int8_t values[16])
     return (struct kg){ _mm512_shuffle_epi8(t, w.lo), _mm512_shuffle_epi8(t, w.hi) };
 }
 
-#include "common/kernels/kernels_avx512_gemm_impl.h"
 #include "common/kernels/kernels_avx512_turn_impl.h"
 #include "common/kernels/kernels_simd_k_impl.h"
 

@@ -6,32 +6,8 @@
  * for few tokens, as an expert of a mixture has, is as much as the products. */
 #if defined(__AVX512VNNI__)
 
-#include "common/kernels/kernels_avx512_impl.h"
+#include "common/kernels/kernels_avx512_gemm_impl.h"
 #include "common/kernels/kernels_k_impl.h"
-
-PRIM void turn_quads(__m512i t[4], const __m512i z[4])
-{
-    const __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
-    const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
-    t[0] = _mm512_unpacklo_epi64(a, c);
-    t[1] = _mm512_unpackhi_epi64(a, c);
-    t[2] = _mm512_unpacklo_epi64(b, d);
-    t[3] = _mm512_unpackhi_epi64(b, d);
-}
-
-/* Sixteen bytes at `at` of each row: t[k] has four of them, from 4 k on, of every row. */
-PRIM void turn16(__m512i t[4], const uint8_t *const row[16], size_t at)
-{
-    __m512i z[4];
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        __m512i a = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(row[i] + at)));
-        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 4] + at)), 1);
-        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 8] + at)), 2);
-        z[i] = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(row[i + 12] + at)), 3);
-    }
-    turn_quads(t, z);
-}
 
 PRIM __m512i low_nibbles(__m512i t)
 {
@@ -85,29 +61,16 @@ PRIM void turned_nibbles(struct gemm_block *to, int v, const uint8_t *const row[
 
 #define TURNED(type) PRIM void turned_##type(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb)
 
-TURNED(q4_0)
-{
-    (void)g;
-    turned_nibbles(to, v, row, o + offsetof(struct quant_q4_0, qs), sizeof(struct quant_q4_0), nb, NULL);
-}
-
-TURNED(q4_1)
-{
-    (void)g;
-    turned_nibbles(to, v, row, o + offsetof(struct quant_q4_1, qs), sizeof(struct quant_q4_1), nb, NULL);
-}
-
-TURNED(iq4_nl)
-{
-    (void)g;
-    turned_nibbles(to, v, row, o + offsetof(struct quant_iq4_nl, qs), sizeof(struct quant_iq4_nl), nb, quant_iq4_values);
-}
-
-TURNED(mxfp4)
-{
-    (void)g;
-    turned_nibbles(to, v, row, o + offsetof(struct quant_mxfp4, qs), sizeof(struct quant_mxfp4), nb, quant_mxfp4_values);
-}
+#define TURNED_NIBBLES(type, values)                                                                                        \
+    TURNED(type)                                                                                                            \
+    {                                                                                                                       \
+        (void)g;                                                                                                            \
+        turned_nibbles(to, v, row, o + offsetof(struct quant_##type, qs), sizeof(struct quant_##type), nb, values);         \
+    }
+TURNED_NIBBLES(q4_0, NULL)
+TURNED_NIBBLES(q4_1, NULL)
+TURNED_NIBBLES(iq4_nl, quant_iq4_values)
+TURNED_NIBBLES(mxfp4, quant_mxfp4_values)
 
 TURNED(iq4_xs)
 {

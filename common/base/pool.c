@@ -290,11 +290,9 @@ void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx)
         pool_share(p, run_range, &r);
 }
 
-#define PIECES 8 /* per worker */
-
-int pool_grain(const struct pool *p, int n, uint64_t bytes, uint64_t least)
+int pool_grain(const struct pool *p, int n, uint64_t bytes)
 {
-    uint64_t pieces = (uint64_t)pool_threads(p) * PIECES, most = bytes / least;
+    uint64_t pieces = (uint64_t)pool_threads(p) * POOL_PIECES, most = bytes / POOL_PIECE_BYTES;
     pieces = pool_threads(p) == 1 || !most ? 1 : most < pieces ? most : pieces;
     return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
 }

@@ -42,9 +42,11 @@ void pool_share(struct pool *p, pool_fn *fn, void *ctx);
 typedef void pool_range_fn(void *ctx, int begin, int end, int worker);
 void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
 
-/* A grain for n items whose data are `bytes` in all: several pieces for each worker, for they do not all run at the same speed and the
- * slowest is waited for, but none smaller than `least` bytes, for a worker has to be woken for it. */
-int pool_grain(const struct pool *p, int n, uint64_t bytes, uint64_t least);
+/* A grain for n items whose data are `bytes` in all: POOL_PIECES for each worker, for they do not all run at the same speed and the
+ * slowest is waited for, but none smaller than POOL_PIECE_BYTES, for a worker has to be woken for it. */
+#define POOL_PIECES      8
+#define POOL_PIECE_BYTES (64u << 10)
+int pool_grain(const struct pool *p, int n, uint64_t bytes);
 
 /* The same in pieces that shrink: each is a worker's half of what is left, in multiples of least. Few pieces while much is
  * left, and at the end no worker waits for more than a small one. */

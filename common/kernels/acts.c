@@ -1,8 +1,6 @@
 /* Each form is made once for all the matrices that are multiplied with the same input. */
 #include "common/kernels/acts.h"
 
-#define LEAST_BYTES (64u << 10) /* of floats that a worker takes */
-
 static void make_q8(void *ctx, int begin, int end, int worker)
 {
     const struct acts *a = ctx;
@@ -18,7 +16,7 @@ const void *acts_in_form(struct acts *a, enum kernels_act form, struct pool *poo
     if (form == KERNELS_ACT_F32)
         return a->f32;
     if (!a->has_q8 && pool)
-        pool_for(pool, a->n_tokens, pool_grain(pool, a->n_tokens, (uint64_t)a->n_tokens * (uint64_t)a->n_cols * sizeof(float), LEAST_BYTES),
+        pool_for(pool, a->n_tokens, pool_grain(pool, a->n_tokens, (uint64_t)a->n_tokens * (uint64_t)a->n_cols * sizeof(float)),
                  make_q8, a);
     else if (!a->has_q8)
         make_q8(a, 0, a->n_tokens, 0);

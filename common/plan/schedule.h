@@ -3,6 +3,8 @@
 
 /* Sizes of the runtime's pieces of work. The engine cuts its work by them, the memory account (budget.h) has room for them, and the
  * cost model counts them (docs/cost-model.md): each is stated here, once. */
+#include "common/base/pool.h"
+
 #include "common/model/predict.h"
 
 #include <stdint.h>
@@ -15,7 +17,7 @@
 #define SCHEDULE_TILES       2             /* neighbouring column tiles of Down that a worker takes at a time: (M18) */
 #define SCHEDULE_READS_AHEAD 16            /* in flight when attention begins, (M5): the device is busy, and more start between
                                             * attention's products */
-#define SCHEDULE_PIECE_BYTES (64u << 10)   /* of weights or of K and V that a worker takes of a dense product, at least: (M17) */
+#define SCHEDULE_PIECE_BYTES POOL_PIECE_BYTES /* of weights or of K and V that a worker takes of a dense product, at least: (M17) */
 
 /* Parts that a row of Down is summed in by so many threads, one column tile for each: (M18). */
 static inline int schedule_row_parts(int threads)

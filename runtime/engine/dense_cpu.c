@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES 8 /* per worker */
 
 /* Products of so many tokens are made in panels of rows. */
 #define PANEL_TOKENS 16
@@ -79,7 +78,7 @@ static void add_product(const struct cpu *c, struct products *s, const struct de
 /* A grain for n items of all of which `bytes` are read or so. */
 static int piece_of(const struct cpu *c, int n, uint64_t bytes)
 {
-    return pool_grain(c->c.pool, n, bytes, SCHEDULE_PIECE_BYTES);
+    return pool_grain(c->c.pool, n, bytes);
 }
 
 /* 1: something else made them. */
@@ -120,8 +119,6 @@ static int one_product(const struct cpu *c, const struct dense_matrix *m, struct
     return run_products(c, &p);
 }
 
-/* ---- attention ---- */
-
 /* ---- token by token ---- */
 
 struct each_token {
@@ -145,6 +142,8 @@ static void norms(const struct cpu *c, const float *w, const float *bias, const 
     struct each_token a = { c, w, bias, x, out };
     pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *x), norm_some, &a);
 }
+
+/* ---- attention ---- */
 
 struct attention {
     const struct cpu *cpu;
@@ -226,7 +225,7 @@ static int items_of(const struct model_hparams *h)
 /* Tokens of an item, at most: several where there are items enough for all workers. */
 static int item_tokens(const struct cpu *c, const struct model_hparams *h, int n)
 {
-    int t = n * items_of(h) / (pool_threads(c->c.pool) * PIECES);
+    int t = n * items_of(h) / (pool_threads(c->c.pool) * POOL_PIECES);
     return t < 1 ? 1 : t < NN_ATTN_TOKENS ? t : NN_ATTN_TOKENS;
 }
 

@@ -96,13 +96,13 @@ struct together {
 
 #define COLUMNS 64 /* of a vector: an item, at least */
 
-static void for_together(const struct together *a, int items, pool_range_fn *fn)
+static void for_together(struct together *a, int items, pool_range_fn *fn)
 {
     uint64_t tokens = 0;
     for (int i = 0; i < a->n_f; i++)
         tokens += (uint64_t)a->f[i].in.n_tokens;
-    pool_for(a->g->pool, items, pool_grain(a->g->pool, items, tokens * (uint64_t)a->g->h.d_model * sizeof(float), SCHEDULE_PIECE_BYTES),
-             fn, (void *)a);
+    pool_for(a->g->pool, items, pool_grain(a->g->pool, items, tokens * (uint64_t)a->g->h.d_model * sizeof(float)), fn,
+             a);
 }
 
 static void pick_some(void *ctx, int begin, int end, int worker)
@@ -126,7 +126,7 @@ static void pick_some(void *ctx, int begin, int end, int worker)
 /* Rows of the tokens that are routed to each of these experts, one after another. */
 static void pick_tokens(const struct engine *g, const struct pipeline_ffn *f, int n_f, int n, const float *from, float *to)
 {
-    const struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .from = from, .to = to };
+    struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .from = from, .to = to };
     for_together(&a, n_f, pick_some);
 }
 
@@ -218,7 +218,7 @@ static void add_some(void *ctx, int begin, int end, int worker)
 /* mix += weight x (output + bias), for the tokens of each of these experts. */
 static void add_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n)
 {
-    const struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .layer = layer, .to = g->mix };
+    struct together a = { .g = g, .f = f, .n_f = n_f, .n = n, .layer = layer, .to = g->mix };
     for_together(&a, (g->h.d_model + COLUMNS - 1) / COLUMNS, add_some);
 }
 

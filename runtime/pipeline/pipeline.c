@@ -269,7 +269,7 @@ static void clear(struct pipeline *p, const struct pipeline_ffn *f, int n)
     uint64_t tokens = 0;
     for (int i = 0; i < n; i++)
         tokens += (uint64_t)f[i].in.n_tokens;
-    pool_for(p->c.pool, n, pool_grain(p->c.pool, n, tokens * o.d_model * sizeof *f->out, SCHEDULE_PIECE_BYTES), clear_some, &o);
+    pool_for(p->c.pool, n, pool_grain(p->c.pool, n, tokens * o.d_model * sizeof *f->out), clear_some, &o);
 }
 
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)

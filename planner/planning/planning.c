@@ -475,25 +475,35 @@ static int both_ticks(const struct problem *p, const struct limits *lim, double 
     return r;
 }
 
+/* The solution within these limits, where it takes no more ticks than `most` and is better than *best, ticks with prompts: 1. */
+static int try_reserved(struct problem *p, const struct request *q, const struct limits *with, int64_t most, struct planning_chosen *x,
+                        double *best, struct err *e)
+{
+    struct planning_chosen now = { 0 };
+    double after;
+    int r = solve_reserved(p, q, with, &now, e);
+    if (r == 1 && (r = both_ticks(p, with, q->prompt_weight, &now, 1, &after, e)) == 0 && now.objective <= most && after < *best) {
+        now.bound = x->bound;
+        now.finished = x->finished;
+        *best = after;
+        planning_chosen_done(x);
+        *x = now;
+        return 1;
+    }
+    planning_chosen_done(&now);
+    return r < 0 ? r : 0;
+}
+
 /* Where decoding gives the accelerator nothing and its memory is not there, neurons may give way to it for the sake of prompts: if a
  * decoded token takes at most 1 / PROMPT_PART more, and with `weight` tokens of prompts less. The bound stays that of all plans. */
 static int reserve_engine(struct problem *p, const struct request *q, const struct limits *lim, struct planning_chosen *x, struct err *e)
 {
-    struct planning_chosen now = { 0 };
-    double before, after;
+    double before;
     int fits = 0, r = 0;
-    if (!prompts_want(p, q, lim, x) || (r = fits_beside(p, lim, x, &fits, e)) < 0 || fits)
+    if (!prompts_want(p, q, lim, x) || (r = fits_beside(p, lim, x, &fits, e)) < 0 || fits ||
+        (r = both_ticks(p, lim, q->prompt_weight, x, 0, &before, e)) < 0)
         return r;
-    if ((r = both_ticks(p, lim, q->prompt_weight, x, 0, &before, e)) == 0 && (r = solve_reserved(p, q, lim, &now, e)) == 1 &&
-        (r = both_ticks(p, lim, q->prompt_weight, &now, 1, &after, e)) == 0 &&
-        now.objective <= x->objective + x->objective / PROMPT_PART && after < before) {
-        now.bound = x->bound;
-        now.finished = x->finished;
-        planning_chosen_done(x);
-        *x = now;
-        return 0;
-    }
-    planning_chosen_done(&now);
+    r = try_reserved(p, q, lim, x->objective + x->objective / PROMPT_PART, x, &before, e);
     return r < 0 ? r : 0;
 }
 
@@ -515,25 +525,6 @@ static int wants_area(const struct problem *p, const struct request *q, const st
     return !fits;
 }
 
-/* The solution with this area and chunk, where it is better than *best: 1. */
-static int try_area(struct problem *p, const struct request *q, const struct limits *with, int64_t most, struct planning_chosen *x,
-                    double *best, struct err *e)
-{
-    struct planning_chosen now = { 0 };
-    double after;
-    int r = solve_reserved(p, q, with, &now, e);
-    if (r == 1 && (r = both_ticks(p, with, q->prompt_weight, &now, 1, &after, e)) == 0 && now.objective <= most && after < *best) {
-        now.bound = x->bound;
-        now.finished = x->finished;
-        *best = after;
-        planning_chosen_done(x);
-        *x = now;
-        return 1;
-    }
-    planning_chosen_done(&now);
-    return r < 0 ? r : 0;
-}
-
 static int reserve_area(struct problem *p, const struct request *q, const struct limits *lim, int64_t most, struct planning_chosen *x,
                         struct err *e)
 {
@@ -544,7 +535,7 @@ static int reserve_area(struct problem *p, const struct request *q, const struct
         return r;
     for (int i = 0; i < AREAS && got > 0; i++) {
         with.area_bytes = area_of(p, i);
-        got = try_area(p, q, &with, most, x, &best, e);
+        got = try_reserved(p, q, &with, most, x, &best, e);
     }
     return got < 0 ? got : 0;
 }

@@ -99,7 +99,7 @@ def key(test):
     else:
         names = set()
         inputs_of_script(test, names)
-    env = ' '.join(os.environ.get(k, '') for k in ('SANITIZE', 'TEST_RUNNER', 'CC'))
+    env = ' '.join(os.environ.get(k, '') for k in ('SANITIZE', 'TEST_SHORT', 'TEST_RUNNER', 'CC'))
     text = env + '\n'.join(n + ' ' + (of_file(n) if n else of_tree()) for n in sorted(names) if not n or os.path.isfile(n))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

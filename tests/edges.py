@@ -2,12 +2,13 @@
 """edges.py: which tests reach branches of the programs that no other test reaches.
 
     edges.py run DIR TEST        run TEST, and keep what gcov counts in DIR/NAME (tests/run.sh's TEST_RUNNER)
-    edges.py report BUILD DIR LOGS [--without TEST...]
+    edges.py report BUILD DIR LOGS [--without TEST... | --against DIR]
 
 A build with --coverage is needed; `make edges` does all of it. An edge is a line, or a way that a branch of it takes, of a source of the
 programs and the library (not of tests). report lists tests in the order in which they add most edges for their CPU time (LOGS/NAME.log.counts,
 of any variant's run): its time, edges, those that it adds to the tests before it, and those that no other test reaches. The tests at the
-end add little for much time. --without: what is lost where these are left out, file by file and line by line.
+end add little for much time. --without: what is lost where these are left out, file by file and line by line. --against: what another
+run, whose counts are in that DIR, did not reach.
 What is killed by a signal leaves no counts.
 """
 import argparse
@@ -69,17 +70,23 @@ def cpu_of(logs, name):
         return 0
 
 
-def report(build, folder, logs, without):
+def read_all(build, folder):
+    """Edges of each test whose counts are in folder."""
     names = sorted(os.listdir(folder))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        edges = dict(zip(names, pool.map(lambda n: edges_of(build, os.path.join(folder, n)), names)))
+        return dict(zip(names, pool.map(lambda n: edges_of(build, os.path.join(folder, n)), names)))
+
+
+def report(build, folder, logs, without, against):
+    edges = read_all(build, folder)
+    names = sorted(edges)
     times = collections.Counter(e for n in names for e in edges[n])
     print(f'{len(times)} edges')
-    if without:
-        gone = {name_of(t) for t in without}
+    if without or against:
+        gone = {name_of(t) for t in without} if without else set(names)
         if unknown := gone - set(names):
             sys.exit(f'edges.py: not in {folder}: {", ".join(sorted(unknown))}')
-        kept = set().union(*(edges[n] for n in names if n not in gone))
+        kept = set().union(*(read_all(build, against).values() if against else (edges[n] for n in names if n not in gone)))
         lost = sorted(set(times) - kept)
         for file, line, branch in lost:
             print(f'{file}:{line}' + (f' branch {branch}' if branch >= 0 else ''),
@@ -106,8 +113,9 @@ def main():
     parser.add_argument('folder')
     parser.add_argument('logs')
     parser.add_argument('--without', nargs='+', default=[], metavar='TEST')
+    parser.add_argument('--against', metavar='DIR')
     args = parser.parse_args()
-    report(args.build, args.folder, args.logs, args.without)
+    report(args.build, args.folder, args.logs, args.without, args.against)
 
 
 if __name__ == '__main__':

@@ -9,17 +9,16 @@ FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
-TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(if $(EDGES),address,$(SANITIZE))
+TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
 TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh engines-plan.sh) \
                 $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh) $(filter %/test_planning %/test_batch %/test_engine,$(TEST_PROGS))
-# What looks at sources, makefiles, scripts, data sets and documents, or at whether what two commands say of a plan agrees (gains,
-# properties: explain and solve as plan.sh, report.sh and describe.sh run them): the same whatever the programs were built with, and
-# left out under sanitizers. Commands that the scripts among them run are other tests' as well.
+# What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
+# sanitizers. Commands that the scripts among them run are other tests' as well.
 TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,accuracy.sh bench.sh build.sh completions.sh datasets.sh \
-                devices.sh docs.sh gains.sh hardened.sh install.sh plans.sh prompts.sh properties.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh e2e/real.sh))
+                devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
-# takes a third of the time: left out under sanitizers too. What these scripts compare are results.
+# takes a third of the time: in check-all alone. What these scripts compare are results.
 TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/pipeline.sh cli/slurm.sh e2e/bit-identity.sh e2e/memory.sh e2e/mixed.sh e2e/predicted.sh \
                 e2e/readme.sh e2e/reference.sh e2e/types.sh) $(filter %/test_paper_z3 %/test_planning_layouts %/test_configs,$(TEST_PROGS))
 # The same by make edges, of what was left then: 13 of 95,002 edges (lines and ways of branches), 19 of 815 CPU-seconds (docs/ci.md).
@@ -28,7 +27,13 @@ TEST_SAME    += $(addprefix tests/,cli/verbose.sh e2e/routes.sh e2e/smallthinker
 TEST_SAME    += $(addprefix tests/,cli/gguf-make.sh cli/outputs.sh cli/pipeline-interrupt.sh cli/solve-verify.sh e2e/synth.sh)
 # And then: 97 of 96,997 edges that the tests reached which sanitizers ran, 169 of 1,493 CPU-seconds.
 TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/test_solve %/test_forward,$(TEST_PROGS))
-TESTS        ?= $(filter-out $(if $(SANITIZE)$(EDGES),$(TEST_ONCE)) $(if $(SANITIZE),$(TEST_SAME)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
+# Whether what two commands say of a plan agrees (explain and solve run as plan.sh, report.sh and describe.sh run them), and programs as other
+# tests run them, on a model that is downloaded and on the embedded one.
+TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
+TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
+# What make check and check-all run where TESTS is not given: what reaches our code, and every test.
+TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_ALL))
+TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
@@ -64,7 +69,7 @@ lean-tests: $(LEAN_TESTS)
 check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
-.PHONY: check check-changed check-fast check-threads check-units check-units-rest check-rules tests
+.PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests
 .PHONY: check-layers check-headers check-symbols check-lines check-words
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
@@ -74,13 +79,16 @@ check-units: $(TEST_PROGS) $(TEST_TOOLS)
 TEST_REST    := $(filter-out $(TEST_THREADS) $(TEST_SAME),$(TEST_PROGS))
 check-units-rest: $(TEST_REST) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_REST)
+# Short runs of what reaches our code; every test, whole.
 check: all tests $(FUZZ_REPLAY)
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
+	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
+check-all: all tests $(FUZZ_REPLAY)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS_ALL)
 # Those alone whose inputs are others than when they passed last.
 check-changed: export CHANGED = 1
 check-changed: check
 check-fast: all $(filter $(B)/%,$(TEST_FAST))
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TEST_FAST)
+	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(TEST_RULES) $(TEST_FAST)
 check-threads: $(TEST_THREADS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
@@ -88,21 +96,23 @@ check-rules: all $(TEST_LIBS)
 check-layers check-headers check-symbols check-lines check-words: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
-# What each test reaches of the programs that no other test reaches, by gcov, and its CPU time (of LOGS, a run of any variant): tests/edges.py.
-# Scripts run as they do under sanitizers.
-EDGES_BUILD  := B=build/edges CFLAGS='-O1 --coverage' LDFLAGS=--coverage EDGES=1
+# What each test of check-all reaches of the programs that no other test reaches, by gcov, and its CPU time (of LOGS, a run of any variant):
+# tests/edges.py. EDGES_OF=check: of check; after both, EDGES_FLAGS='--against build/edges/counts/check' lists what check-all reaches alone.
+EDGES_BUILD  := B=build/edges CFLAGS='-O1 --coverage' LDFLAGS=--coverage
+EDGES_OF     ?= check-all
+EDGES_COUNTS := build/edges/counts/$(EDGES_OF)
 LOGS         ?= build/edges/tests/log
 .PHONY: edges edges-chain
 edges:
-	$(Q)rm -rf build/edges/counts
+	$(Q)rm -rf $(EDGES_COUNTS) build/edges/tests/chain
 	$(Q)$(MAKE) --no-print-directory $(EDGES_BUILD) edges-chain
-	$(Q)$(MAKE) --no-print-directory $(EDGES_BUILD) TEST_RULES= TEST_RUNNER='tests/edges.py run build/edges/counts' check
-	$(Q)tests/edges.py report build/edges build/edges/counts $(LOGS) $(EDGES_FLAGS)
+	$(Q)$(MAKE) --no-print-directory $(EDGES_BUILD) TEST_RULES= TEST_RUNNER='tests/edges.py run $(EDGES_COUNTS)' $(EDGES_OF)
+	$(Q)tests/edges.py report build/edges $(EDGES_COUNTS) $(LOGS) $(EDGES_FLAGS)
 # Made once for all tests, whichever comes first: no test's own.
 edges-chain: all
-	$(Q)GCOV_PREFIX=$(CURDIR)/build/edges/counts/chain $(TEST_ENV) sh -c '. tests/chain.sh'
+	$(Q)GCOV_PREFIX=$(CURDIR)/$(EDGES_COUNTS)/chain $(TEST_ENV) sh -c '. tests/chain.sh'
 
-# Every byte of small packs flipped, one at a time, in every layout form and mode; make check tries a sample of them.
+# Every byte of small packs flipped, one at a time, in every layout form and mode; check-all and check try a sample of them.
 .PHONY: corrupt
 corrupt: $(B)/tests/unit/test_corruption
 	$(Q)for k in $$(seq 0 $$(($$(nproc) - 1))); do CORRUPT=$$k/$$(nproc) $< > $(B)/corrupt-$$k.log & \
@@ -169,7 +179,7 @@ fuzz:
 $(B)/tests/formats/test_trace_bad.o $(B)/tests/tools/misguess.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 
 # One fault at a time: allocations that fail (a preloaded library), system calls that fail or are cut short, kills and lost power
-# (a tracer). make faults tries them all, FAULTS_MOST at most of each kind for each command; make check tries a sample.
+# (a tracer). make faults tries them all, FAULTS_MOST at most of each kind for each command; check-all tries a sample.
 FAULTS       := $(B)/tests/faults/faults
 FAULTS_SHIM  := $(B)/tests/faults/shim.so
 FAULTS_MOST  ?= 0

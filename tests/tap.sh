@@ -48,11 +48,15 @@ phone() { phone_csv "$1.csv" && "$BIN/thermo-profile" import -q --db "$1" --csv 
 # leaks_unseen: from here on. Threads of OpenCL's driver may end while LeakSanitizer looks at them, which it takes for a crash of its own.
 leaks_unseen() { export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"; }
 
-# plainly CHECK...: where no sanitizer makes it several times slower and looks at the same code again.
-plainly() { [ -n "${SANITIZE:-}" ] || "$@"; }
+# Short runs are those of make check and of sanitizers: they reach the same code as whole ones (make check-all, or a script called by itself), on
+# fewer plans, models and tokens.
+short=${TEST_SHORT:-${SANITIZE:-}}
 
-# of N FEW: N, or FEW with a sanitizer.
-of() { [ -n "${SANITIZE:-}" ] && echo "$2" || echo "$1"; }
+# unless_short CHECK...: in whole runs only.
+unless_short() { [ -n "$short" ] || "$@"; }
+
+# of N FEW: N, or FEW in a short run.
+of() { [ -n "$short" ] && echo "$2" || echo "$1"; }
 
 skip()
 {

@@ -25,10 +25,18 @@
 #define TEST_SANITIZER TEST_TSAN
 #endif
 
-/* Random cases to try of n: under a sanitizer, which looks for other faults and takes several times as long, a quarter. */
-#define TEST_CASES(n) (TEST_SANITIZER ? (n) / 4 : (n))
+/* True in a short run: under a sanitizer, which looks for other faults and takes several times as long, and in make check (TEST_SHORT is
+ * set), which reaches the same code as make check-all by fewer cases. */
+static inline int test_short(void)
+{
+    const char *s = getenv("TEST_SHORT");
+    return TEST_SANITIZER || (s && *s);
+}
 
-/* The same where a case takes long: make check tries n, TEST_TIMES=K (of the environment) K times as many. */
+/* Random cases to try of n: a quarter in a short run. */
+#define TEST_CASES(n) (test_short() ? (n) / 4 : (n))
+
+/* The same where a case takes long: TEST_TIMES=K (of the environment) tries K times as many. */
 static inline int test_cases(int n)
 {
     const char *times = getenv("TEST_TIMES");

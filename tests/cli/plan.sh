@@ -38,28 +38,32 @@ for bad in ({"revision": 99}, {"surprise": 1}, {"cost": "guess"},
 PY
 }
 
+# Short runs try every layout once.
+one=()
+[ -z "$short" ] || one=(--form split --packed no)
+
 # At 18 MiB the embedded model has to run, with 256 and with 512 positions.
 check "a plan at 18 MiB, context 256" solve --memory 18MiB --context 256 --out "$tmp/a.json"
-plainly check "a plan at 18 MiB, context 512" solve --memory 18MiB --context 512 --out "$tmp/a512.json"
-check "several limits and batches" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m.json"
+unless_short check "a plan at 18 MiB, context 512" solve --memory 18MiB --context 512 --out "$tmp/a512.json"
+check "several limits and batches" solve --memory 16MiB,18MiB --max-batch 2 "${one[@]}" --out "$tmp/m.json"
 weights() { says 2 "--batch-weights: $2" solve --memory 18MiB --max-batch 2 --batch-weights "$1" --out "$tmp/w.json"; }
 check "one number for each batch size" weights 3 '1 numbers for 2 batch sizes'
 check "an empty list is none" weights '' '0 numbers for 2 batch sizes'
 check "weights are whole numbers" weights 1,0 "'0' is not a whole number from 1 to 64"
-plainly check "the same inputs again" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m2.json"
-plainly check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
-check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"
-plainly check "this machine, what it sustains" "$P" solve "${mine[@]}" --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
-plainly check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
+unless_short check "the same inputs again" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m2.json"
+unless_short check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
+check "the paper's equations" solve --memory 18MiB --cost paper "${one[@]}" --out "$tmp/paper.json"
+unless_short check "this machine, what it sustains" "$P" solve "${mine[@]}" --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
+unless_short check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
 check "bundles, int8 activations, Q8_0 for Down" solve --memory 18MiB --form bundle --act q8 --down-type q8_0 --out "$tmp/bundle.json"
-check "this machine" "$P" solve "${mine[@]}" --device test --memory 18MiB,24MiB --max-batch 2 --out "$tmp/here.json"
-for f in a m paper $(plainly echo slow dense) bundle here; do
+check "this machine" "$P" solve "${mine[@]}" --device test --memory 18MiB,24MiB --max-batch 2 "${one[@]}" --out "$tmp/here.json"
+for f in a m paper $(unless_short echo slow dense) bundle here; do
     check "$f.json follows its schema" valid "$tmp/$f.json"
 done
-for f in a m paper $(plainly echo a512 dense) bundle; do
+for f in a m paper $(unless_short echo a512 dense) bundle; do
     check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${in[@]}"
 done
-for f in here $(plainly echo slow); do
+for f in here $(unless_short echo slow); do
     check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${mine[@]}"
 done
 check "check by itself" "$P" check "$tmp/m.json" --json
@@ -69,38 +73,38 @@ tampered() { sed "$1" "$tmp/a.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$
 check "another account is found" status 3 tampered 's/"account_bytes": /"account_bytes": 1/'
 check "another speed is found" status 3 tampered 's/"tokens_per_s": /"tokens_per_s": 1/'
 other_figures() { sed 's/"figures": "sustained"/"figures": "typical"/' "$tmp/slow.json" > "$tmp/bad.json"; "$P" check "$tmp/bad.json" "${mine[@]}"; }
-plainly check "sustained figures are not the typical ones" status 3 other_figures
+unless_short check "sustained figures are not the typical ones" status 3 other_figures
 check "another prefix is found" status 3 tampered '0,/\[\[[0-9]*, [0-9]*\]\]/s//[[64, 1216]]/'
 check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"hash": "0/"hash": "1/;t;s/"hash": "[^0]/"hash": "0/}'
 check "another device is found" status 5 "$P" check "$tmp/a.json" "${mine[@]}" --device test
 
 # Against an older plan.
-plainly check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
+unless_short check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
 check "a promise got worse" status 1 "$P" check "$tmp/a.json" --against "$tmp/m.json"
 
 # Limits that contradict each other: named, with the nearest values; following the advice gives a plan.
 refused() { solve "$@" --out "$tmp/none.json" 2> "$tmp/why"; }
-check "below the floor" status 4 refused --memory 8MiB --context 512
+check "below the floor" status 4 refused --memory 8MiB --context 512 "${one[@]}"
 check "names the limits" grep -q -- '--memory 8.0 MiB (8388608 bytes) is below the floor of [0-9]* bytes .* --context 512' "$tmp/why"
 floor=$(sed 's/.*floor of \([0-9]*\) bytes.*/\1/' "$tmp/why")
-plainly check "the floor it names is one" solve --memory "$floor" --context 512 --out "$tmp/f.json"
-plainly check "a byte less is not" status 4 refused --memory $((floor - 1)) --context 512
+unless_short check "the floor it names is one" solve --memory "$floor" --context 512 --out "$tmp/f.json"
+unless_short check "a byte less is not" status 4 refused --memory $((floor - 1)) --context 512
 # The same as numbers, on standard output: each key is followed as the message's values are.
 number() { python3 -c "import json, sys
 d = json.load(open(sys.argv[1]))
 assert d['feasible'] is False and d['exit_status'] == 4 and d['message'] in open(sys.argv[2]).read(), d
 print(d[sys.argv[3]][sys.argv[4]] if sys.argv[3] != 'contradict' else ' '.join(d['contradict']))" "$tmp/why.json" "$tmp/why" "$@"; }
 in_json() { refused "$@" --json > "$tmp/why.json"; }
-check "too much context" status 4 in_json --memory 18MiB --context 100000
+check "too much context" status 4 in_json --memory 18MiB --context 100000 "${one[@]}"
 context=$(sed -n 's/.*largest --context is \([0-9]*\).*/\1/p' "$tmp/why")
-plainly check "the context it names fits" solve --memory 18MiB --context "${context:-0}" --out "$tmp/f.json"
+unless_short check "the context it names fits" solve --memory 18MiB --context "${context:-0}" --out "$tmp/f.json"
 check "names the limits" test "$(number contradict x)" = "memory context"
 check "and what was asked" test "$(number asked memory_bytes) $(number asked context_tokens)" = "18874368 100000"
 check "the same context" test "$(number nearest context_tokens)" = "$context"
 bytes=$(number nearest memory_bytes)
-plainly check "the bytes that fit it all" solve --memory "${bytes:-x}" --context 100000 --out "$tmp/f.json"
+unless_short check "the bytes that fit it all" solve --memory "${bytes:-x}" --context 100000 --out "$tmp/f.json"
 check "no plan as JSON beside it" test ! -e "$tmp/none.json"
-check "no core" status 4 in_json --memory 16MiB --cores big=0,mid=0,little=0
+check "no core" status 4 in_json --memory 16MiB --cores big=0,mid=0,little=0 "${one[@]}"
 check "one would do" test "$(number contradict x) $(number nearest cores)" = "cores 1"
 check "another failure says nothing there" sh -c "! '$P' solve -q --json --traces '$tmp/t.h5' --hardware '$tmp/none' --memory 16MiB --out '$tmp/none.json' 2> '$tmp/why' | grep ."
 check "too fast" status 4 in_json --memory 16MiB --form split --context 256 --min-speed 100000
@@ -119,7 +123,7 @@ print(($speed * json.load(open(sys.argv[1]))['limits'][0]['batches'][0]['predict
     memory=$(sed -n 's/.*; --memory \([0-9]*\) .* would do.*/\1/p' "$tmp/why")
     check "the memory it names will do" solve --memory "${memory:-x}" --form split --context 256 --min-speed "$double" --out "$tmp/f.json"
 }
-plainly faster
+unless_short faster
 check "nothing was written for what was refused" test ! -e "$tmp/none.json"
 
 # Predicted mode: predictors of both inputs, and what they cost in quality.
@@ -128,7 +132,7 @@ check "predictors without training" "$BIN/thermo-profile" predictors -q --model 
 pred() { "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite" --memory "${limits:-24MiB}" --context 256 "$@"; }
 pcheck() { "$P" check "$1" --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite"; }
 why_pred() { pred "$@" --out "$tmp/none.json" 2> "$tmp/why"; }
-check "predicted mode" pred --mode predicted --out "$tmp/pred.json"
+check "predicted mode" pred --mode predicted "${one[@]}" --out "$tmp/pred.json"
 limits=16MiB,24MiB check "packed bundles, at another recall, looking ahead" pred --mode predicted --form bundle --packed yes --recall 0.95 \
     --predictor block --out "$tmp/ahead.json"
 for f in pred ahead; do
@@ -178,8 +182,8 @@ assert x["solved_again_tokens_per_s"] == x["tokens_per_s"] and sum(x["binds"].va
 check "explain adds up, as text and as JSON" adds_up "$tmp/a.json" 0 "$tmp/explain.txt" "${in[@]}" --memory 18MiB
 check "explain --json has what the plan has" json
 explain_other() { "$P" explain "$1" "${@:2}" --no-gains > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}" --no-gains; }
-plainly check "so does the paper's" explain_other "$tmp/paper.json" "${in[@]}"
-plainly check "so does this machine's, whose reads cost CPU time" explain_other "$tmp/here.json" "${mine[@]}" --memory 18MiB
+unless_short check "so does the paper's" explain_other "$tmp/paper.json" "${in[@]}"
+unless_short check "so does this machine's, whose reads cost CPU time" explain_other "$tmp/here.json" "${mine[@]}" --memory 18MiB
 sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 8 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
 import csv, sys, xml.dom.minidom
 rows = list(csv.DictReader(open(sys.argv[1])))
@@ -191,7 +195,7 @@ assert all(b >= a * 0.9999 for a, b in zip(speed, bound))
 assert [p for p in xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("path") if p.getAttribute("class") == "line s0"]
 PY
 }
-plainly check "sweep rises with memory; its drawing is one" sweep
+unless_short check "sweep rises with memory; its drawing is one" sweep
 
 # The command line.
 check "no memory" status 2 "$P" solve "${in[@]}" --out "$tmp/x.json"
@@ -202,5 +206,5 @@ check "a trace that is none" status 3 "$P" solve --traces "$tmp/phone.sqlite" --
 check "a plan that is none" status 3 "$P" check datasets/prompts/stories-profile.csv
 check "a folder that is not there" status 1 solve --memory 18MiB --out "$tmp/no/such/x.json"
 one_core() { "$P" solve "${mine[@]}" --memory 18MiB --cores 1 --out "$tmp/one.json" && grep -q '"threads": 1' "$tmp/one.json"; }
-plainly check "one core" one_core
+unless_short check "one core" one_core
 done_testing

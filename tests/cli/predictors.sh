@@ -6,7 +6,7 @@
 scratch
 profile="$BIN/thermo-profile" pack="$BIN/thermo-pack"
 epochs=8 tokens=200
-[ -z "${SANITIZE:-}" ] || epochs=2 tokens=48 # how good predictors become is told at full speed
+[ -z "$short" ] || epochs=2 tokens=48 # how good predictors become is told at full speed
 
 make() { "$profile" predictors --model "$model" --traces "$traces" --json --quality-tokens 0 "$@"; }
 weights() { h5dump -g /predictors "$1" | sed 1d; } # without the file's name

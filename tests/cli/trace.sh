@@ -9,9 +9,8 @@ MODEL=datasets/models/reglu-tales-10m-f16.gguf
 PROMPTS=datasets/prompts/stories-profile.csv
 scratch
 
-# Under a sanitizer a run takes ten times as long.
 tokens=5000 ctx=() moments='start 0 30 70'
-[ -z "${SANITIZE:-}" ] || tokens=1600 ctx=(--ctx 32) moments=30
+[ -z "$short" ] || tokens=1600 ctx=(--ctx 32) moments=30
 # trace OUT ARGUMENTS...: a short run
 run=("$P" trace --model $MODEL --prompts $PROMPTS --max-tokens $tokens --samples 300 "${ctx[@]}")
 trace()
@@ -40,7 +39,7 @@ if command -v h5dump > /dev/null && command -v python3 > /dev/null && [ -x "$B/t
 else
     skip "schemas/trace.md" "h5dump or python3 is not installed"
 fi
-plainly check "one thread gives the same bytes" eval 'trace b.h5 --threads 1 && cmp "$tmp/a.h5" "$tmp/b.h5"'
+unless_short check "one thread gives the same bytes" eval 'trace b.h5 --threads 1 && cmp "$tmp/a.h5" "$tmp/b.h5"'
 check "show knows a trace" eval '"$P" show "$tmp/a.h5" | grep -q "tokens consecutive in one sequence"'
 check "show --verify finds it intact" "$P" show --verify "$tmp/a.h5"
 check "show --json is JSON" eval '"$P" show --json "$tmp/a.h5" | python3 -c "import json,sys
@@ -75,7 +74,7 @@ act_type() # TRACE TYPE
 check "a model of Q4_0" "$BIN/gguf-synth" -q --shape tiny --layers 2 --prompts "$tmp/q.csv" --prompt-rows 40 --prompt-words 37 "$tmp/q.gguf"
 check "its trace has int8 activations, and says so as schemas/trace.md has it" eval 'quant q8.h5 > /dev/null && act_type q8.h5 q8 &&
     { ! command -v h5dump > /dev/null || python3 tests/cli/trace_check.py schemas/trace.md "$B/tests/tools/hash128" "$tmp/q8.h5"; }'
-plainly check "one and three threads give the same bytes" eval 'quant q1.h5 --threads 1 > /dev/null && quant q3.h5 --threads 3 > /dev/null &&
+unless_short check "one and three threads give the same bytes" eval 'quant q1.h5 --threads 1 > /dev/null && quant q3.h5 --threads 3 > /dev/null &&
     cmp "$tmp/q8.h5" "$tmp/q1.h5" && cmp "$tmp/q8.h5" "$tmp/q3.h5"'
 check "so do shards, whose tokens go together otherwise" eval 'quant qs0.h5 --shard 0/2 > /dev/null && quant qs1.h5 --shard 1/2 > /dev/null &&
     "$P" merge --out "$tmp/m.h5" "$tmp/qs0.h5" "$tmp/qs1.h5" > /dev/null && cmp "$tmp/q8.h5" "$tmp/m.h5"'
@@ -85,7 +84,7 @@ a, b = (json.loads(subprocess.check_output([sys.argv[1], 'show', '--json', f])) 
 for l, m in zip(a['layers'], b['layers']):
     assert 0.02 < l['density'] < 0.4 and abs(l['density'] / m['density'] - 1) < 0.02, (l['density'], m['density'])
 " "$P" "$tmp/q8.h5" "$tmp/qf.h5"
-plainly check "weights without such products: float either way" eval 'trace f16.h5 --act-type q8 > /dev/null && cmp "$tmp/a.h5" "$tmp/f16.h5" && act_type f16.h5 f32'
+unless_short check "weights without such products: float either way" eval 'trace f16.h5 --act-type q8 > /dev/null && cmp "$tmp/a.h5" "$tmp/f16.h5" && act_type f16.h5 f32'
 check "shards of both are of different runs" eval 'quant qsf.h5 --shard 1/2 --act-type f32 > /dev/null &&
     says "differ in int8 activations: 1 and 0" 5 "$P" merge --out "$tmp/x.h5" "$tmp/qs0.h5" "$tmp/qsf.h5"'
 

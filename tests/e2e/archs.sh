@@ -10,13 +10,14 @@ mapfile -t prompts < $golden/prompts.txt
 which=($(of '0 1 2 3 4 5 6 7' '3 7'))
 printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
 phone "$tmp/hw.sqlite" > /dev/null 2>&1
+cores=$(of '' --cores=mid=2,big=0,little=0)
 
 chain() # gguf-make's options
 {
     rm -f "$tmp/m.gguf" "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
     "$BIN/gguf-make" random -q --vocab 260 --context 256 "$@" "$tmp/m.gguf" &&
         "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --rlimit 1 --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --rlimit 1 $cores --out "$tmp/plan.json" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 
@@ -88,7 +89,7 @@ predicted()
     "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts datasets/prompts/stories-profile.csv --max-tokens "$(of 4000 1200)" --ctx 100 \
         --out "$tmp/t.h5" && "$BIN/thermo-profile" predictors -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --rank 64 --method svd \
         --type f16 --recall 0.9999 --quality-tokens 0 --json > "$tmp/predictors.json" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --mode predicted \
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --mode predicted $cores \
         --out "$tmp/plan.json" && "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" \
         --out "$tmp/m.thermo" && naive predicted 1e-4 && python3 - "$tmp/predictors.json" << 'EOF'
 import json, sys

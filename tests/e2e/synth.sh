@@ -7,7 +7,7 @@ FIT=${B:-build/$(uname -m)}/tests/tools/activation-fit
 scratch
 # A short text under sanitizers, held against what was asked for within a wider margin.
 text='' wider=1
-[ -z "${SANITIZE:-}" ] || text='--max-tokens 512' wider=1.5
+[ -z "$short" ] || text='--max-tokens 512' wider=1.5
 
 same()
 {

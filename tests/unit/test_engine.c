@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Random ways to run each model. */
-#define ROUNDS (TEST_TSAN ? 6 : TEST_SANITIZER ? 8 : 24)
+#define ROUNDS (TEST_TSAN ? 6 : test_short() ? 8 : 24)
 
 static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
 static double naive[ES_SEQ * ES_VOCAB];
@@ -278,7 +278,7 @@ static void test_expert_prefetch(void)
         CHECK(!"pack");
         return;
     }
-    for (int i = 0; i < (TEST_SANITIZER ? 6 : 12); i++) {
+    for (int i = 0; i < (test_short() ? 6 : 12); i++) {
         struct variant v = { .threads = 1 + i % 3, .chunk = 1, .depth = 1 + i % 5, .lanes = 1 + i % 2, .cold = 6 + i % 3,
                              .policy = i % 2 ? CACHE_LFU : CACHE_LRU, .buffered = i % 3 != 2,
                              .backend = backends[i % 2] };

@@ -101,7 +101,7 @@ static void test_model(const struct engine_sample *s, const struct es_predict *p
             n_bad++;
             printf("# %s: %d %s, lost %d, %llu neurons\n", name, r, r < 0 ? e.msg : "", lost, (unsigned long long)st.accel.neurons);
         }
-        for (int i = 0; i < (!own ? 2 : TEST_SANITIZER ? 3 : 6); i++) {
+        for (int i = 0; i < (!own ? 2 : test_short() ? 3 : 6); i++) {
             v = any_variant();
             v.buffered = 1;
             v.hot = tenths;

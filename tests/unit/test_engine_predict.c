@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Random ways to run each model. */
-#define ROUNDS (TEST_TSAN ? 6 : TEST_SANITIZER ? 7 : 14)
+#define ROUNDS (TEST_TSAN ? 6 : test_short() ? 7 : 14)
 
 static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
 static double naive[ES_SEQ * ES_VOCAB];

@@ -156,7 +156,7 @@ static void test_model(const struct engine_sample *s, const char *name)
             n_bad++;
             printf("# %s: %d %s, lost %d, %llu neurons\n", name, r, r < 0 ? e.msg : "", lost, (unsigned long long)st.accel.rest_neurons);
         }
-        for (int i = 0; i < (!own ? 2 : TEST_SANITIZER ? 3 : 6); i++) {
+        for (int i = 0; i < (!own ? 2 : test_short() ? 3 : 6); i++) {
             v = any_variant();
             v.buffered = i > 0;
             v.hot = tenths;

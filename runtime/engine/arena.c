@@ -40,7 +40,17 @@ static uint8_t *map(size_t bytes)
     return m + before;
 }
 
-int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
+/* Every page of pieces [begin, end) of HUGE bytes. */
+static void touch(void *ctx, int begin, int end, int worker)
+{
+    const struct arena *a = ctx;
+    size_t from = (size_t)begin * HUGE, to = (size_t)end * HUGE < a->bytes ? (size_t)end * HUGE : a->bytes;
+    (void)worker;
+    for (size_t i = from; i < to; i += PAGE)
+        ((volatile uint8_t *)a->base)[i] = 0;
+}
+
+int arena_open(struct arena *a, struct pool *pool, const struct budget *b, int lock, struct err *e)
 {
     uint64_t bytes = 0;
     *a = (struct arena){ 0 };
@@ -54,13 +64,12 @@ int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
     a->bytes = (size_t)bytes;
     if (bytes >= HUGE_FROM)
         madvise(m, a->bytes, MADV_HUGEPAGE);
+    /* By all threads, for the kernel zeroes each page when it is touched; mlock, which would do that with one, then finds them there. */
+    pool_for(pool, (int)((bytes + HUGE - 1) / HUGE), 1, touch, a);
     if (lock) {
         a->locked = mlock(m, a->bytes) == 0;
         a->lock_errno = a->locked ? 0 : errno;
     }
-    if (!a->locked)
-        for (size_t i = 0; i < a->bytes; i += PAGE)
-            ((volatile uint8_t *)m)[i] = 0;
     uint8_t *at = a->base;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         a->item[order[i]].at = at;

@@ -4,6 +4,7 @@
 /* The runtime's memory: one anonymous mapping, divided among the items of the account in exactly its
  * sizes. Taking more from an item than the account lists is a bug and asserts. */
 #include "common/base/err.h"
+#include "common/base/pool.h"
 #include "common/plan/budget.h"
 
 #include <stddef.h>
@@ -20,8 +21,9 @@ struct arena {
     } item[BUDGET_ITEMS];
 };
 
-/* Maps, locks (when lock is set) and touches every page. BUDGET_PROCESS, STACKS and META are not part of it. */
-int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e);
+/* Maps, touches every page with all threads of the pool, and locks (when lock is set). BUDGET_PROCESS, STACKS and META are not part
+ * of it. */
+int arena_open(struct arena *a, struct pool *pool, const struct budget *b, int lock, struct err *e);
 void arena_close(struct arena *a);
 
 /* bytes of an item, aligned to 64 (the first of STAGING to a page); zeroed. */

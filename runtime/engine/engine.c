@@ -138,7 +138,7 @@ static int set_up(struct engine *g, struct err *e)
     for (int i = 0; g->wkv && i < model_depth(&g->h); i++)
         g->weights.layers[i].wkv = &g->wkv[i];
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
-        (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
+        (r = arena_open(&g->arena, g->pool, &g->budget, c->mlock, e)) < 0)
         return r;
     take_regions(g);
     take_scratch(g);

@@ -120,7 +120,7 @@ explained()
 reported()
 {
     for name in fast slow plain; do
-        "$plan" report "$tmp/$name.json" --traces "$traces" --hardware "$tmp/$name.sqlite" --out "$tmp/$name.html" -q $([ $name = fast ] || of '' --no-gains) ||
+        "$plan" report "$tmp/$name.json" --traces "$traces" --hardware "$tmp/$name.sqlite" --out "$tmp/$name.html" -q $(of '' --no-gains) ||
             return 1
     done
     grep -q '<h3>Accelerator opencl:0</h3>' "$tmp/fast.html" && grep -q '<td>[1-9][0-9]* of [0-9]*</td>' "$tmp/fast.html" &&
@@ -167,7 +167,7 @@ json.dump(d, open(sys.argv[2], 'w'))
 END
     local from="--description $tmp/model.json --hardware $tmp/fast.sqlite"
     for engine in none auto; do
-        "$plan" solve -q $from --memory 64MiB --context 256 --form split --packed no --down-type source --mode predicted --max-batch 2 --engine $engine \
+        "$plan" solve -q $from --memory 64MiB --context 256 --form split --packed no --down-type source --mode predicted --max-batch $(of 2 1) --engine $engine \
             --certificate "$tmp/$engine.smt2" --out "$tmp/$engine.json" > "$tmp/out" && "$plan" check -q "$tmp/$engine.json" $from --certificate "$tmp/$engine.smt2" || return 1
     done
     python3 - "$tmp/none.json" "$tmp/auto.json" << 'END'

@@ -7,7 +7,7 @@ P=$BIN/thermo-plan
 
 phone "$tmp/phone.sqlite" > "$tmp/log"
 in=(--traces "$traces" --hardware "$tmp/phone.sqlite") # the same wherever this runs; a description is planned for this machine
-check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
+check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" $(of '' --cores=mid=2,big=0,little=0) --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
     --rlimit 1 --out "$tmp/plan.json"
 report() { "$P" report "$@"; }
 check "report" report "$tmp/plan.json" "${in[@]}" --out "$tmp/a.html"

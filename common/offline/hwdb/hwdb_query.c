@@ -102,20 +102,33 @@ static int pick(const struct curve *c, struct picked *out)
     return 1;
 }
 
-static double curve_value(const struct curve *c)
+/* The same curve over its points alone, which are in few then. */
+static struct curve nearer(const struct curve *c, struct picked *few)
+{
+    struct curve near = *c;
+    if (pick(c, few)) {
+        near.n = few->n;
+        near.get = picked_get;
+        near.filter = few;
+    }
+    return near;
+}
+
+/* Of a curve as nearer() returns it. */
+static double value_near(const struct curve *near)
 {
     double fixed[DIMS] = { 0 };
-    struct picked few;
-    struct curve near = *c;
     for (int d = 0; d < DIMS; d++)
-        if (!(c->at[d] > 0) || !isfinite(c->at[d]))
+        if (!(near->at[d] > 0) || !isfinite(near->at[d]))
             return 0;
-    if (pick(c, &few)) {
-        near.n = few.n;
-        near.get = picked_get;
-        near.filter = &few;
-    }
-    return nested(&near, 0, fixed);
+    return nested(near, 0, fixed);
+}
+
+static double curve_value(const struct curve *c)
+{
+    struct picked few;
+    struct curve near = nearer(c, &few);
+    return value_near(&near);
 }
 
 static double rate_stat(const struct hw_dist *d, enum hw_stat stat)
@@ -265,11 +278,15 @@ static double storage_query(const struct hw *h, const struct hw_read *q, enum st
                             enum hw_stat stat)
 {
     enum hw_backend backend = q->backend;
-    if (backend == HW_ANY_BACKEND)
-        backend = storage_one(h, q, HW_URING, RATE, stat) >= storage_one(h, q, HW_PREAD, RATE, stat)
-                      ? HW_URING
-                      : HW_PREAD;
-    double v = storage_one(h, q, backend, what, stat);
+    double v = -1;
+    if (backend == HW_ANY_BACKEND) {
+        double uring = storage_one(h, q, HW_URING, RATE, stat), pread = storage_one(h, q, HW_PREAD, RATE, stat);
+        backend = uring >= pread ? HW_URING : HW_PREAD;
+        if (what == RATE)
+            v = uring >= pread ? uring : pread;
+    }
+    if (v < 0)
+        v = storage_one(h, q, backend, what, stat);
     if (v == 0 && q->pattern == HW_SEQ) { /* reads in order are no slower than reads anywhere */
         struct hw_read r = *q;
         r.pattern = HW_RANDOM;
@@ -364,14 +381,14 @@ static int compute_get(const struct hw *h, int i, const void *filter, double x[D
     return *y > 0;
 }
 
-/* More threads than were measured: as if they scaled, up to the cores there are. */
-static double thread_scale(const struct hw *h, const struct compute_filter *f, int threads)
+/* More threads than the curve's points have: as if they scaled, up to the cores there are. */
+static double thread_scale(const struct curve *c, int cores, int threads)
 {
-    int most = 0, cores = hw_cores(h, f->core_class);
+    int most = 0;
     double x[DIMS], y;
-    for (int i = 0; i < h->n_compute; i++)
-        if (compute_get(h, i, f, x, &y) && h->compute[i].threads > most)
-            most = h->compute[i].threads;
+    for (int i = 0; i < c->n; i++)
+        if (c->get(c->h, i, c->filter, x, &y) && (int)x[0] > most)
+            most = (int)x[0];
     int can = threads < cores ? threads : cores;
     return can > most && most > 0 ? (double)most / can : 1;
 }
@@ -387,9 +404,11 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
                            .filter = &f,
                            .at = { q->threads > 0 ? q->threads : 1, q->batch, q->row_len },
                            .proportional = 6 };
-        double v = curve_value(&c);
+        struct picked few;
+        struct curve near = nearer(&c, &few);
+        double v = value_near(&near);
         if (v > 0)
-            return v * thread_scale(h, &f, q->threads);
+            return v * thread_scale(&near, hw_cores(h, f.core_class), q->threads);
     }
     return 0;
 }

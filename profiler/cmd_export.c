@@ -196,6 +196,7 @@ static void put_storage(struct point *all, const struct hw *h, const struct hw_s
     put_number(&p, "latency_ns_p99", s->latency_ns_p99, "ns");
     put_number(&p, "cpu_ns_per_read", s->cpu_ns_per_read, "ns");
     put_number(&p, "together", s->together, "");
+    put_number(&p, "slots", s->slots, "");
     all->failed = p.failed;
 }
 

@@ -497,9 +497,10 @@ static void on_storage(struct row *r, struct device *d)
     if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s) &&
         !set_number(r, "latency_ns_p50", NS, &p->latency_ns_p50) &&
         !set_number(r, "latency_ns_p99", NS, &p->latency_ns_p99) &&
-        !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) && !set_number(r, "together", COUNT, &p->together))
-        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read together");
-    if (!r->failed && p->together > 1)
+        !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) && !set_number(r, "together", COUNT, &p->together) &&
+        !set_number(r, "slots", COUNT, &p->slots))
+        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read together slots");
+    if (!r->failed && (p->together > 1 || p->slots > 1))
         bad(r, VALUE, "'%s' is not within 0..1", r->cell[VALUE]);
 }
 

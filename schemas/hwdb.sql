@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 5. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 6. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -34,9 +34,10 @@
 --   4  accelerator_memory and accelerator_conditions: what an accelerator's driver takes, and what ran beside its
 --      measurement. As before, a writer brings an older database here.
 --   5  storage_endings: how many reads in flight end together. As before, a writer brings an older database here.
+--   6  storage_slots: what reads into memory that no cache holds lose. As before, a writer brings an older database here.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -358,4 +359,14 @@ CREATE VIEW v_accelerator_conditions AS
 CREATE TABLE storage_endings (
     storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
     together   REAL NOT NULL CHECK (together > 0 AND together <= 1)
+) STRICT;
+
+-- Revision 6: where reads go to.
+
+-- The rate of these reads where each goes to another place of 64 MiB, as to a slot of the cold cache, by their rate into buffers that are
+-- used again, as in `storage`: 1 where a drive writes to memory by itself, less where a processor copies (a paravirtual drive), for
+-- buffers are in its caches.
+CREATE TABLE storage_slots (
+    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
+    share      REAL NOT NULL CHECK (share > 0 AND share <= 1)
 ) STRICT;

@@ -131,17 +131,10 @@ double cost_exposed_ns(double reads, double one_read_ns)
     return smaller(1, reads) * one_read_ns;
 }
 
-double cost_tail_share(double reads, double tiles)
+double cost_tail_share(double waited, double tiles, double depth, double together)
 {
-    return tiles > 0 ? smaller(1, reads) / tiles : 0;
-}
-
-double cost_missing(int m, int k, double q)
-{
-    double p = 1;
-    for (int i = 0; i < m; i++)
-        p *= q * (k - i) / (i + 1);
-    return p * pow(1 - q, k - m);
+    double last = together * smaller(depth, waited) + (1 - together) * smaller(1, waited);
+    return tiles > 0 ? smaller(1, last / tiles) : 0;
 }
 
 /* Of the FFN's neurons, without reading: c, or (M26). */
@@ -344,7 +337,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     const uint32_t *type = s->type;
     int d = in->h.d_model;
     enum hw_pattern pattern = c->mode != PLAN_DENSE ? HW_RANDOM : HW_SEQ;
-    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ends = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
                             .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
     if (r.cores == 0)
         r.cores = c->threads + c->lanes;
@@ -466,8 +459,8 @@ static struct cost_flow neurons_flow(const struct inputs *in, const struct layou
         f.how = replay_how(t, k->hot[0], k->slots);
         f.mu = replay_lookups(t, 0) > 0 ? f.reads / replay_lookups(t, 0) : 0;
         f.at_once = 1;
-        f.tail = cost_tail_share(f.reads, replay_lookups(t, 0));
-        f.experts = blocks;
+        f.tiles = replay_lookups(t, 0);
+        f.steps = replay_steps_at(t, k->hot[0], k->slots);
         f.foresees = replay_ahead_of(t, k->hot[0], k->slots, f.early) && s->n_parts == 1 && budget_reads_into_slots(s, 0);
         return f;
     }
@@ -537,6 +530,33 @@ static inline double foreseen(const struct cost_choice *c, const struct cost_flo
     return is_early(c, f) ? f->early[REPLAY_AHEAD_FORESEEN] : 0;
 }
 
+/* Steps by what they read; n 0: none of them reads. Where it is not known step by step, all read what they do in the mean. */
+static struct replay_steps steps_of(const struct cost_choice *c, const struct cost_flow *f)
+{
+    if (f->steps)
+        return is_early(c, f) ? f->steps->ahead : f->steps->plain;
+    double late = missing(c, f) - foreseen(c, f), early = is_early(c, f) ? foreseen(c, f) + f->early[REPLAY_AHEAD_WASTED] : 0;
+    return (struct replay_steps){ 1, { { 1, (float)late, (float)early, (float)foreseen(c, f) } } };
+}
+
+/* Of n missing units that are looked up, and of n that are read ahead. */
+static double late_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double n)
+{
+    const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    return how ? cost_joined_ns(r->joined, how, n) : cost_reads_ns(&r->cold, n);
+}
+
+/* In the mean over the steps of experts, where each step's are a burst. */
+static void burst_reads(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, struct cost_cold *o)
+{
+    const struct replay_steps s = steps_of(c, f);
+    o->ns = o->early_ns = 0;
+    for (int i = 0; i < s.n; i++) {
+        o->ns += (double)s.at[i].share * late_ns(c, r, f, (double)s.at[i].late);
+        o->early_ns += (double)s.at[i].share * cost_reads_ns(&r->cold, (double)s.at[i].early);
+    }
+}
+
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out)
 {
@@ -557,34 +577,37 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
         o.ns = cost_joined_ns(r->joined, how, late);
         o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
     }
-    if (early > 0) {
-        o.bytes += early * r->cold_bytes;
-        o.cpu_ns += early * r->cold_cpu_ns;
-        o.early_ns = cost_reads_ns(&r->cold, early);
-    }
+    o.bytes += early * r->cold_bytes;
+    o.cpu_ns += early * r->cold_cpu_ns;
+    if (f->at_once)
+        burst_reads(c, r, f, &o);
     *out = o;
 }
 
-/* Reading n units, of which a share is read ahead, beside others in vain. */
-static double burst_reads_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double window_ns, double n)
+/* What a step of experts waits for, ns: what attention and computing before it do not hide of the reads ahead, the others, and computing
+ * what came last. */
+struct burst {
+    double left, reads, tail;
+};
+
+static struct burst burst_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                             const struct replay_group *g, double window_ns)
 {
-    const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
-    double all = missing(c, f), late = all > 0 ? n * (1 - foreseen(c, f) / all) : 0;
-    double ns = r->io_factor * (how ? cost_joined_ns(r->joined, how, late) : cost_reads_ns(&r->cold, late));
-    if (!is_early(c, f))
-        return ns;
-    return cost_left_ns(r->io_factor * cost_reads_ns(&r->cold, n - late + f->early[REPLAY_AHEAD_WASTED]), window_ns) + ns;
+    double early_ns = r->io_factor * cost_reads_ns(&r->cold, (double)g->early), left_ns = cost_left_ns(early_ns, window_ns);
+    double waited = cost_late_reads((double)(g->late + g->foreseen), (double)g->foreseen, left_ns, early_ns, r->together[0]);
+    return (struct burst){ left_ns, r->io_factor * late_ns(c, r, f, (double)g->late),
+                           r->ffn_factor * l->compute_ns * cost_tail_share(waited, f->tiles, r->ends, r->together[0]) };
 }
 
-/* (M6) of experts, where work takes work_ns and the mean reads io_ns, tail_ns of which is the last one's computing. */
-static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double window_ns,
-                       double work_ns, double tail_ns, double io_ns)
+/* (M6) of experts, where work takes work_ns and reads in the mean io_ns. */
+static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                       double window_ns, double work_ns, double io_ns)
 {
-    int k = (int)(f->experts + 0.5);
-    double q = f->lookups > 0 ? smaller(1, missing(c, f) / f->lookups) : 0, mean = 0;
-    for (int m = 0; m <= k && q > 0; m++) {
-        double ns = burst_reads_ns(c, r, f, window_ns, m * f->lookups / k);
-        mean += cost_missing(m, k, q) * larger(work_ns, m ? ns + tail_ns : 0);
+    const struct replay_steps s = steps_of(c, f);
+    double mean = s.n ? 0 : work_ns;
+    for (int i = 0; i < s.n; i++) {
+        const struct burst b = burst_of(c, r, l, f, &s.at[i], window_ns);
+        mean += (double)s.at[i].share * larger(work_ns, b.left + b.reads + b.tail);
     }
     return larger(0, mean - larger(work_ns, io_ns));
 }
@@ -646,24 +669,32 @@ struct waits {
     int in_order;                           /* dense mode, and nothing but streams */
 };
 
+/* The same in the mean over steps. */
+static void wait_bursts(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                        const struct cost_cold *cold, struct waits *w)
+{
+    const struct replay_steps s = steps_of(c, f);
+    w->window = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), w->early, r->io_factor * cold->ns);
+    for (int i = 0; i < s.n; i++) {
+        const struct burst b = burst_of(c, r, l, f, &s.at[i], w->window);
+        w->early_left += (double)s.at[i].share * b.left;
+        w->first += (double)s.at[i].share * b.tail;
+    }
+}
+
 INLINE struct waits waits_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
                              const struct cost_cold *cold, const struct busy *b)
 {
     struct waits w = { .stream = cost_stream_ns(f->stream_bytes, r->stream_bw), .single = cost_reads_ns(&r->single, f->single_reads) };
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
-    double tail = f->tail;
     w.first = b->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
     w.last = f->at_once ? 0 : cold->last_ns;
     w.known = r->io_factor * (w.stream + w.single);
     w.early = r->io_factor * cold->early_ns;
     w.left = cost_ahead_ns(w.known, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    w.early_left = cost_left_ns(w.early, l->attention_ns);
-    if (is_early(c, f) && b->reads > 0 && f->reads > 0) {
-        w.window = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), w.early, r->io_factor * cold->ns);
-        tail *= smaller(1, cost_late_reads(b->reads, foreseen(c, f), cost_left_ns(w.early, w.window), w.early)) / smaller(1, f->reads);
-    }
-    w.first += r->ffn_factor * l->compute_ns * tail;
+    if (f->at_once)
+        wait_bursts(c, r, l, f, cold, &w);
     w.in_order = c->mode == PLAN_DENSE && b->reads <= 0 && b->streams > 0;
     if (w.in_order)
         w.first = w.left + held_ns(r, l, f, b->verify, smaller(w.known, r->io_factor * buffers_ns) - (w.known - w.left));
@@ -724,7 +755,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
                                        r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)
-        o.exposed_ns = burst_ns(c, r, f, w.window, cost_work_ns(&o), w.first, o.io_ns);
+        o.exposed_ns = burst_ns(c, r, l, f, w.window, cost_work_ns(&o), o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;

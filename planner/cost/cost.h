@@ -149,13 +149,13 @@ double cost_jobs(double rows, double record_bytes, int threads);
 double cost_contention_ns(double jobs, double turn_ns, int threads);
 
 /* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io. Of experts
- *      in dense mode all reads are asked for at once, when the router has chosen: t_io = t_reads + t_tail, t_tail = min(1, n) *
- *      t_compute / tiles of the experts that a step uses, for the last one has to be computed when it has come. Some steps miss no
- *      expert and some several: t_exposed is what E(max(t_compute, t_io)) is more than max(t_compute, E(t_io)), the number m of
- *      missing experts, of k that a step uses, being binomial with q, the share of lookups that miss */
+ *      in dense mode all reads are asked for at once, when the router has chosen: t_io = t_reads + t_tail, for what comes last has to be
+ *      computed when it is there: t_tail = t_compute * last / tiles of the experts that a step uses, last = beta * min(D, n) + (1 - beta) *
+ *      min(1, n), beta: (M33), the share of the reads in flight that end at one moment. Some steps miss no expert and some several:
+ *      t_exposed is what E(max(t_compute, t_io)) is more than max(t_compute, E(t_io)), over the groups of steps that replay counts
+ *      (replay_steps.h) */
 double cost_exposed_ns(double reads, double one_read_ns);
-double cost_tail_share(double reads, double tiles);
-double cost_missing(int m, int k, double q); /* P(m) */
+double cost_tail_share(double waited, double tiles, double depth, double together);
 
 /* (M25) t_engine(h) = t_launch + sum over the FFNs of a step of (t_ffn(h, tokens) - t_launch): the accelerator's h hottest neurons of each,
  *       copies included, queued together. Of types that differ each role counts a third of its own type's FFN.
@@ -181,18 +181,17 @@ double cost_first_ns(double gates, double gate_ns, double record_bytes, int thre
 /* (M32) of experts that are read before their router has chosen (the plan says whether), for as many as the next layer's router names on
  *       the residual stream before this layer's FFN: of n experts that a step misses it foresees f, and w that it names are read in
  *       vain, by replay of the trace's guesses. These reads follow what the layer before lacks, and go on during its FFN and attention.
- *           t_io = max(0, t_reads(f + w) - t_attention) + t_reads(n - f) + t_tail
- *       for layers whose reads and computing are as long as those before and after them: their period t_attention + max(t_compute,
- *       t_io) is the longest of all reads, of computing and attention, and of t_attention + t_reads(n - f). t_compute has the router
- *       once more and a norm, and reads in vain cost CPU time (M5). Of steps that miss more experts than the mean, in (M6), f in
- *       proportion, the layer before is such a mean one: in place of t_attention there is
- *           t_window = t_attention + (1 - rho) max(0, c - t_reads(n - f)),  rho = min(1, (t_reads(f + w) + t_reads(n - f)) / (c +
+ *           t_io = max(0, t_reads(f + w) - t_window) + t_reads(n - f) + t_tail
+ *           t_window = t_attention + (1 - rho) max(0, c - E(t_reads(n - f))),  rho = min(1, E(t_reads(f + w) + t_reads(n - f)) / (c +
  *           t_attention)), c: the longer of (M1)'s rows and t_memory
- *       for the storage is idle while it computes, the less the more of all time reads take. t_tail waits for what was not foreseen, and
- *       of what was for the share that t_window leaves over. */
+ *       for the layer before is one like the mean: the storage is idle while it computes, the less the more of all time reads take. Where
+ *       they take all of it t_window is t_attention, and the period of such layers, t_attention + max(t_compute, t_io), the longest of all
+ *       reads, of computing and attention, and of t_attention + t_reads(n - f). t_compute has the router once more and a norm, and reads in
+ *       vain cost CPU time (M5). In t_tail count what was not foreseen and, where t_window leaves some over, of what was the share that it
+ *       leaves, or, of reads that end together, all. */
 double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns);
 double cost_left_ns(double early_ns, double window_ns);
-double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns); /* that t_tail waits for */
+double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns, double together); /* that t_tail waits for */
 
 /* (M29) of streams in dense mode (M7) is t_io = t_stream - min(t_stream(D), t_attention) + t_full + t_drain, and t_exposed 0. Neurons that
  *       are streamed are computed after those in memory, t_h, in order, t_c. D buffers at most are read before: t_full = max(0, t_h - what
@@ -311,7 +310,8 @@ struct cost_flow {
     const struct replay_reads *how; /* how these are read, by rule; NULL: one by one. Of the table, borrowed */
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int at_once;                    /* all reads are asked for before anything is computed, as of experts that a router has chosen; */
-    double tail, experts;           /* then: share of the computing that waits for the last of them; experts of a step */
+    double tiles;                   /* then: units of the experts of a step, with those of the prefix */
+    const struct replay_point_steps *steps; /* what steps miss, step by step; NULL: it is known in the mean alone. Of the table, borrowed */
     double early[REPLAY_AHEAD];     /* reads, of them foreseen, and reads in vain, where the choice reads ahead; steps with guesses */
     int foresees;                   /* 1: that is known, and possible in this layer */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
@@ -345,6 +345,7 @@ struct cost_rates {
     double norm_ns, rope_ns, attend_ns;
     double attend_many_ns, act_ns, sift_ns; /* of passes of many tokens; 0: not measured */
     int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
+    int ends;                               /* reads that end together at most, (M6): the depth */
     double launch_ns, sigma;                /* (M25), (M26); 0 without an accelerator */
     double engine_ns[COST_HEIGHTS + 1];     /* of an FFN, by sixteenths of its neurons */
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */

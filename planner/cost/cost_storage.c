@@ -9,8 +9,8 @@ double cost_turn_ns(double reads, double buffers, double together, double work_n
     return after * larger(0, together * work_ns - (1 - together) * reads_ns);
 }
 
-/* (M4)'s curve for one read size. */
-static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range)
+/* (M4)'s curve for one read size; into slots of the cold cache, not into buffers. */
+static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range, int slots)
 {
     struct cost_reads out = { .n = 1 }; /* no reads, no time */
     struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
@@ -18,7 +18,8 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     double bw = 0;
     for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
         q.queue_depth = n < c->depth ? n : c->depth;
-        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat))); /* a deeper queue is not slower: noise */
+        double share = slots ? hw_storage_slots(hw, &q) : 1;
+        bw = larger(bw, share * hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat))); /* a deeper queue is not slower: noise */
         if (bw <= 0)
             return (struct cost_reads){ 0 };
         double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
@@ -68,11 +69,12 @@ void cost_storage_rates(const struct hw *hw, const struct layout_shape *s, const
                         struct notes *notes)
 {
     uint64_t range = s->segment_bytes[s->part[s->n_parts - 1].segment], first_range = s->segment_bytes[s->part[0].segment];
+    int slots = budget_reads_into_slots(s, s->n_parts - 1);
     queue_rates(hw, s, c, out, notes);
-    out->cold = reads_curve(hw, c, out->cold_bytes, range);
-    out->single = reads_curve(hw, c, out->single_bytes, first_range);
+    out->cold = reads_curve(hw, c, out->cold_bytes, range, slots);
+    out->single = reads_curve(hw, c, out->single_bytes, first_range, 0);
     for (int k = 0; k < out->n_lengths; k++)
-        out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range) : out->cold;
+        out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range, 0) : out->cold;
     if (out->stream_bw <= 0 || out->b_io <= 0)
         notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
     else if (out->cold_cpu_ns <= 0)
@@ -83,6 +85,7 @@ void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const s
 {
     struct cost_rates at = { 0 };
     queue_rates(hw, s, c, &at, NULL);
+    r->ends = c->depth < r->ends ? c->depth : r->ends;
     r->stream_bw = larger(r->stream_bw, at.stream_bw);
     r->b_io = larger(r->b_io, at.b_io);
     r->stream_cpu_ns = smaller(r->stream_cpu_ns, at.stream_cpu_ns);

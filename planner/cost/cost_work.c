@@ -35,9 +35,10 @@ double cost_left_ns(double early_ns, double window_ns)
     return early_ns > window_ns ? early_ns - window_ns : 0;
 }
 
-double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns)
+double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns, double together)
 {
-    return reads - foreseen + (early_ns > 0 ? foreseen * left_ns / early_ns : 0);
+    double part = early_ns > 0 ? left_ns / early_ns : 0;
+    return reads - foreseen + foreseen * (left_ns > 0 ? together + (1 - together) * part : 0);
 }
 
 int cost_down_index(int batch_index)

@@ -237,9 +237,9 @@ static int cache_begin(const struct replay_accesses *a, enum cache_policy policy
     return 0;
 }
 
-/* One size, by the runtime's own code. */
+/* One size, by the runtime's own code. tally may be NULL. */
 static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots,
-                     struct replay_sample *sample, uint64_t *misses, struct err *e)
+                     struct replay_sample *sample, uint64_t *misses, struct replay_tally *tally, struct err *e)
 {
     struct cache *c;
     uint32_t *pinned;
@@ -251,6 +251,8 @@ static int run_cache(const struct replay_accesses *a, enum cache_policy policy, 
         uint8_t *marks = replay_sample_step(sample, &sampled, t);
         size_t n = run_step(c, a->units + a->start[t], a->start[t + 1] - a->start[t], a->together, pinned, marks);
         *misses += t >= first_measured(a) ? n : 0;
+        if (tally && t >= first_measured(a))
+            replay_tally_add(tally, n, 0, 0);
     }
     free(pinned);
     free(c);
@@ -330,17 +332,25 @@ static int foresees(const struct replay_accesses *a)
 }
 
 /* Means per step with so many slots. */
-static int run_early(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, double out[REPLAY_AHEAD], struct err *e)
+static int run_early(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, double out[REPLAY_AHEAD],
+                     struct replay_tally *tally, struct err *e)
 {
     struct cache *c;
     struct early x = { .n = 0 };
     uint32_t *at;
-    double warming[REPLAY_AHEAD] = { 0 }, sum[REPLAY_AHEAD] = { 0 };
+    double sum[REPLAY_AHEAD] = { 0 };
     int r = cache_begin(a, policy, slots, &c, &at, e);
     if (r < 0)
         return r;
-    for (int t = 0; t < a->n_steps; t++)
-        early_step(c, a, t, &x, at, t < first_measured(a) ? warming : sum);
+    for (int t = 0; t < a->n_steps; t++) {
+        double one[REPLAY_AHEAD] = { 0 };
+        early_step(c, a, t, &x, at, one);
+        for (int k = 0; k < REPLAY_AHEAD && t >= first_measured(a); k++)
+            sum[k] += one[k];
+        if (t >= first_measured(a))
+            replay_tally_add(tally, (uint64_t)(one[REPLAY_AHEAD_MISSES] - one[REPLAY_AHEAD_FORESEEN]),
+                             (uint64_t)(one[REPLAY_AHEAD_FORESEEN] + one[REPLAY_AHEAD_WASTED]), (uint64_t)one[REPLAY_AHEAD_FORESEEN]);
+    }
     for (int k = 0; k < REPLAY_AHEAD; k++)
         out[k] = per_step(a, sum[k]);
     free(at);
@@ -348,15 +358,37 @@ static int run_early(const struct replay_accesses *a, enum cache_policy policy, 
     return 0;
 }
 
-/* The same at n ascending sizes: in one pass, but where what is looked up together has to be run size by size. */
-static int run_sizes(const struct replay_accesses *a, enum cache_policy policy, const uint32_t *slots, int n,
-                     struct replay_sample *sample, uint64_t *misses, struct err *e)
+/* For steps of these accesses, looked up together, of experts of so many units. */
+static void tally_begin(const struct replay_accesses *a, uint32_t per_expert, struct replay_tally *t)
 {
+    size_t longest = 0;
+    for (int i = 0; i < a->n_steps; i++)
+        longest = a->start[i + 1] - a->start[i] > longest ? a->start[i + 1] - a->start[i] : longest;
+    replay_tally_init(t, longest, per_expert);
+}
+
+/* Into groups, of steps that use so many experts' units in the mean. */
+static void tally_end(const struct replay_accesses *a, uint32_t per_expert, struct replay_tally *t, struct replay_steps *out)
+{
+    replay_tally_smooth(t, (int)(mean_lookups(a) / per_expert + 0.5));
+    replay_tally_groups(t, out);
+}
+
+/* The same at n ascending sizes: in one pass, but where what is looked up together has to be run size by size. steps: of each size, then, of
+ * experts of so many units; may be NULL. */
+static int run_sizes(const struct replay_accesses *a, enum cache_policy policy, const uint32_t *slots, int n,
+                     struct replay_sample *sample, uint64_t *misses, struct replay_point_steps *steps, uint32_t per_expert, struct err *e)
+{
+    struct replay_tally tally;
     int r = 0;
     if (!a->together)
         return replay_sizes(a, policy, first_measured(a), slots, n, sample, misses, e);
-    for (int i = 0; i < n && r == 0; i++)
-        r = run_cache(a, policy, slots[i], sample, &misses[i], e);
+    for (int i = 0; i < n && r == 0; i++) {
+        tally_begin(a, per_expert, &tally);
+        r = run_cache(a, policy, slots[i], sample, &misses[i], &tally, e);
+        if (steps)
+            tally_end(a, per_expert, &tally, &steps[i].plain);
+    }
     return r;
 }
 
@@ -379,7 +411,7 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     if (slots == 0)
         *misses = *lookups;
     else
-        r = run_cache(&a, policy, slots, NULL, &missed, e);
+        r = run_cache(&a, policy, slots, NULL, &missed, NULL, e);
     if (slots > 0 && r == 0)
         *misses = per_step(&a, (double)missed);
     accesses_done(&a);
@@ -392,20 +424,30 @@ int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *
 {
     struct replay_accesses a;
     struct replay_sample sample = { 0 };
+    struct replay_tally tally;
     uint64_t missed = 0;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
     out->lookups = mean_lookups(&a);
+    out->steps = (struct replay_point_steps){ 0 };
+    tally_begin(&a, shape->part[part].n_units, &tally);
     if ((r = replay_sample_init(&a, first_measured(&a), NULL, &sample, e)) == 0 &&
-        (r = run_cache(&a, policy, slots, &sample, &missed, e)) == 0)
+        (r = run_cache(&a, policy, slots, &sample, &missed, &tally, e)) == 0)
         replay_reads_of(&sample, shape->part[part].n_units, rule, 1, 0, &out->how);
     out->misses = per_step(&a, (double)missed);
     out->foresees = foresees(&a);
     for (int k = 0; k < REPLAY_AHEAD; k++)
         out->ahead[k] = k == REPLAY_AHEAD_MISSES ? out->misses : 0;
-    if (r == 0 && out->foresees && slots > 0)
-        r = run_early(&a, policy, slots, out->ahead, e);
+    if (r == 0 && a.together) {
+        tally_end(&a, shape->part[part].n_units, &tally, &out->steps.plain);
+        out->steps.ahead = out->steps.plain;
+    }
+    if (r == 0 && out->foresees && slots > 0) {
+        tally_begin(&a, shape->part[part].n_units, &tally);
+        r = run_early(&a, policy, slots, out->ahead, &tally, e);
+        tally_end(&a, shape->part[part].n_units, &tally, &out->steps.ahead);
+    }
     replay_sample_done(&sample);
     accesses_done(&a);
     return r;
@@ -419,7 +461,7 @@ int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape,
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
-    r = run_sizes(&a, policy, slots, n, NULL, missed, e);
+    r = run_sizes(&a, policy, slots, n, NULL, missed, NULL, 1, e);
     for (int i = 0; i < n && r == 0; i++)
         misses[i] = per_step(&a, (double)missed[i]);
     accesses_done(&a);
@@ -430,7 +472,7 @@ void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint
                   const struct replay_figures *f, struct replay_table *out)
 {
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
-                              .neurons_per_unit = shape->part[part].neurons_per_unit };
+                              .neurons_per_unit = shape->part[part].neurons_per_unit, .only = f->steps };
     for (int h = 0; h < REPLAY_HOTS; h++) {
         int first = h == 0 && hot > 0; /* row 0 stands for no prefix, all others for this one */
         t.hot[h] = first ? 0 : hot;
@@ -490,19 +532,36 @@ static void end_row(const struct replay_accesses *a, int h, int none, const uint
         t->misses[h][i] = per_step(a, (double)missed[i - none]);
 }
 
-static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int h, struct replay_table *t,
-                    struct replay_sample *sample, struct err *e)
+/* steps: [REPLAY_SIZES], of this row; NULL: they are not wanted, or not looked up together. */
+static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int h, uint32_t per_expert, struct replay_table *t,
+                    struct replay_sample *sample, struct replay_point_steps *steps, struct err *e)
 {
     uint64_t missed[REPLAY_SIZES];
+    struct replay_tally tally;
     int none, r = begin_row(a, NULL, h, t, sample, &none, e);
-    if (r < 0 || (r = run_sizes(a, policy, t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
+    if (r < 0 || (r = run_sizes(a, policy, t->slots[h] + none, REPLAY_SIZES - none, sample, missed, steps ? steps + none : NULL, per_expert,
+                                e)) < 0)
         return r;
     end_row(a, h, none, missed, t, sample);
     t->foresees = foresees(a);
+    tally_begin(a, per_expert, &tally);
+    for (int i = first_measured(a); i < a->n_steps; i++)
+        replay_tally_add(&tally, a->start[i + 1] - a->start[i], 0, 0);
+    for (int i = 0; i < none && steps; i++)
+        tally_end(a, per_expert, &tally, &steps[i].plain);
+    for (int i = 0; i < REPLAY_SIZES && steps; i++) {
+        if (i == REPLAY_SIZES - 1)
+            steps[i].plain.n = 0; /* all of them stay */
+        steps[i].ahead = steps[i].plain;
+    }
     for (int i = 0; i < REPLAY_SIZES - 1 && t->foresees && r == 0; i++) {
         double at[REPLAY_AHEAD] = { [REPLAY_AHEAD_MISSES] = t->misses[h][i] };
-        if (i >= none)
-            r = run_early(a, policy, t->slots[h][i], at, e);
+        if (i >= none) {
+            tally_begin(a, per_expert, &tally);
+            r = run_early(a, policy, t->slots[h][i], at, &tally, e);
+            if (steps)
+                tally_end(a, per_expert, &tally, &steps[i].ahead);
+        }
         for (int k = 0; k < REPLAY_AHEAD; k++)
             t->ahead[k][h][i] = at[k];
     }
@@ -605,7 +664,8 @@ static int fill_each(const struct inputs_steps *s, const struct layout_shape *sh
             r = accesses_build(s, shape, part, t->n_blocks, batch, t->hot[h], a, e);
         }
         if (r == 0)
-            r = fill_row(a, policy, h, t, samples ? &samples->at[h] : NULL, e);
+            r = fill_row(a, policy, h, shape->part[part].n_units, t, samples ? &samples->at[h] : NULL,
+                         samples && samples->steps ? samples->steps + h * REPLAY_SIZES : NULL, e);
     }
     return r;
 }
@@ -621,7 +681,9 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
     int r = accesses_build(s, shape, part, n_blocks, batch, 0, &a, e);
     if (r < 0)
         return r;
-    if (policy == CACHE_LRU && in_one_pass(&t, a.n_steps))
+    if (samples && a.together && !(own.steps = calloc(REPLAY_HOTS * REPLAY_SIZES, sizeof *own.steps)))
+        r = err_set(e, ERR_NOMEM, "out of memory for replay");
+    else if (policy == CACHE_LRU && in_one_pass(&t, a.n_steps))
         r = fill_all(&a, &t, samples ? &own : NULL, e);
     else
         r = fill_each(s, shape, part, batch, policy, &a, &t, samples ? &own : NULL, e);
@@ -637,7 +699,10 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
             memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
             for (int k = 0; k < REPLAY_AHEAD; k++)
                 memcpy(t.ahead[k][h], t.ahead[k][h - 1], sizeof t.ahead[k][h]);
+            for (int i = 0; i < REPLAY_SIZES && own.steps; i++)
+                own.steps[h * REPLAY_SIZES + i] = own.steps[(h - 1) * REPLAY_SIZES + i];
         }
+    t.steps = own.steps;
     *out = t;
     if (samples)
         *samples = own;
@@ -648,11 +713,18 @@ void replay_samples_done(struct replay_samples *s)
 {
     for (int h = 0; h < REPLAY_HOTS; h++)
         replay_sample_done(&s->at[h]);
+    free(s->steps);
+    s->steps = NULL;
 }
 
 int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e)
 {
     struct replay_samples o = { 0 };
+    size_t bytes = REPLAY_HOTS * REPLAY_SIZES * sizeof *o.steps;
+    if (s->steps && !(o.steps = malloc(bytes)))
+        return err_set(e, ERR_NOMEM, "out of memory for replay");
+    if (s->steps)
+        memcpy(o.steps, s->steps, bytes);
     for (int h = 0; h < REPLAY_HOTS; h++) {
         int r = replay_sample_copy(&s->at[h], &o.at[h], e);
         if (r < 0) {
@@ -739,14 +811,29 @@ int replay_ahead_of(const struct replay_table *t, uint32_t hot, uint32_t slots, 
     return t->foresees;
 }
 
+/* The point below, or itself one. */
+static void point_below(const struct replay_table *t, uint32_t hot, uint32_t slots, int *h, int *i)
+{
+    *h = REPLAY_HOTS - 1;
+    *i = REPLAY_SIZES - 1;
+    while (*h > 0 && t->hot[*h] > hot)
+        --*h;
+    while (*i > 0 && t->slots[*h][*i] > slots)
+        --*i;
+}
+
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots)
 {
-    int h = REPLAY_HOTS - 1, i = REPLAY_SIZES - 1;
-    while (h > 0 && t->hot[h] > hot)
-        h--;
-    while (i > 0 && t->slots[h][i] > slots)
-        i--;
+    int h, i;
+    point_below(t, hot, slots, &h, &i);
     return t->how[h][i];
+}
+
+const struct replay_point_steps *replay_steps_at(const struct replay_table *t, uint32_t hot, uint32_t slots)
+{
+    int h, i;
+    point_below(t, hot, slots, &h, &i);
+    return t->steps ? &t->steps[h * REPLAY_SIZES + i] : t->only.plain.n ? &t->only : NULL;
 }
 
 uint32_t replay_units(const struct replay_table *t, uint32_t hot)

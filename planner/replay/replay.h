@@ -13,6 +13,7 @@
 
 #include "planner/inputs/inputs.h"
 #include "planner/replay/replay_reads.h"
+#include "planner/replay/replay_steps.h"
 
 #include <stdint.h>
 
@@ -25,6 +26,11 @@ extern const double replay_size_shares[REPLAY_SIZES];
  * that were not in the cache before; of these, that were read ahead; units that were read ahead in vain; steps for which anything was
  * guessed at all, for a layer that is foreseen too badly rests. */
 enum replay_ahead { REPLAY_AHEAD_MISSES, REPLAY_AHEAD_FORESEEN, REPLAY_AHEAD_WASTED, REPLAY_AHEAD_STEPS, REPLAY_AHEAD };
+
+/* What the steps of a point miss: without experts that are read ahead, and with them, where what is foreseen is known. */
+struct replay_point_steps {
+    struct replay_steps plain, ahead;
+};
 
 /* Means per step, of the measured part of the window (its first quarter warms the cache up). */
 struct replay_table {
@@ -39,17 +45,21 @@ struct replay_table {
     double ahead[REPLAY_AHEAD][REPLAY_HOTS][REPLAY_SIZES]; /* then; else 0 */
     double max_lookups[REPLAY_HOTS];            /* of one step: below this many slots there is a cliff */
     struct replay_reads how[REPLAY_HOTS][REPLAY_SIZES][REPLAY_RULES]; /* replay_rules fills it in */
+    const struct replay_point_steps *steps; /* [REPLAY_HOTS][REPLAY_SIZES], of the samples that were made with the table, where steps are
+                                             * looked up together; else NULL */
+    struct replay_point_steps only;         /* of a table of one point */
 };
 
-/* What replay_rules needs of a table's replay. */
+/* What replay_rules needs of a table's replay, and the memory that its `steps` are in. */
 struct replay_samples {
+    struct replay_point_steps *steps;           /* or NULL */
     struct replay_sample at[REPLAY_HOTS];       /* of prefixes that are another's, or the whole: nothing */
 };
 void replay_samples_done(struct replay_samples *s); /* accepts a zeroed one */
 int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e);
 
 /* The table of one (layer, batch size). Steps of batch b > 1 unite b tokens from far apart in the window, one from
- * each of b equal pieces of it. samples may be NULL; else the caller's in the end. A window too short for a step
+ * each of b equal pieces of it. samples may be NULL, and the table's steps are then; else the caller's in the end. A window too short for a step
  * (with a warm-up) is ERR_UNSUPPORTED. */
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, struct replay_table *out, struct replay_samples *samples, struct err *e);
@@ -76,6 +86,7 @@ struct replay_figures {
     int foresees;
     double ahead[REPLAY_AHEAD];
     struct replay_reads how;
+    struct replay_point_steps steps;
 };
 int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                        enum cache_policy policy, uint32_t hot, uint32_t slots, const struct reads_rule *rule,
@@ -106,6 +117,9 @@ int replay_ahead_of(const struct replay_table *t, uint32_t hot, uint32_t slots, 
 
 /* How missing units are read, by rule: [REPLAY_RULES]. Between grid points, that of the one below. */
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots);
+
+/* What the steps miss, at the grid point below; NULL: it is not known step by step. */
+const struct replay_point_steps *replay_steps_at(const struct replay_table *t, uint32_t hot, uint32_t slots);
 
 /* Units beyond the prefix, over all blocks: the most slots that are of use. */
 uint32_t replay_units(const struct replay_table *t, uint32_t hot);

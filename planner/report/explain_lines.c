@@ -345,7 +345,7 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
             r->together[r->n_lengths - 1], "D", (double)s->c.depth, NULL);
     if (s->n_early > 0) {
         put(m, n, "(M32)", "t_early = t_reads(f + w): f missing experts that are foreseen and w others are read before their router has "
-            "chosen, while the layer before computes and attention does, of which t_hidden has attention's time; sum over layers",
+            "chosen, while the layer before computes and attention does, which t_hidden has; sum over layers",
             t->early, "ns", "f", s->foreseen, "w", s->wasted, "missed", s->missed, "layers", s->n_early, "R", r->cold_bytes, NULL);
         put(m, n, "(M32)", "t_guess: the router once more, and a norm, sum over layers", t->guess, "ns", "layers", s->n_early, NULL);
     }

@@ -144,8 +144,10 @@ int miss_tables_copy(struct miss_tables *t, const struct space *s, const struct 
         if (r < 0)
             return r;
         memcpy(t->table[v], from->table[v], n * sizeof *t->table[v]);
-        for (size_t i = 0; i < n && r == 0; i++)
+        for (size_t i = 0; i < n && r == 0; i++) {
             r = replay_samples_copy(&from->samples[v][i], &t->samples[v][i], e);
+            t->table[v][i].steps = t->samples[v][i].steps;
+        }
         if (r < 0)
             return r;
     }

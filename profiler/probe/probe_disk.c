@@ -5,7 +5,10 @@
  * the page cache and pages are dropped behind them, as the engine would do, and points say so.
  *
  * A lane is one submitting thread. With io_uring it keeps queue_depth reads in flight itself; with pread it is
- * queue_depth threads. Rates count completions while the queue is full, so neither filling nor draining it is in them. */
+ * queue_depth threads. Rates count completions while the queue is full, so neither filling nor draining it is in them.
+ *
+ * A lane's buffers are used again and again, so that a drive which is a processor's copying (a paravirtual one) writes to its caches. The
+ * engine's slots are not: some points are measured once more with reads that go to one place after the other of all the memory. */
 #include "profiler/probe/probe.h"
 
 #include "common/base/file.h"
@@ -36,7 +39,8 @@
 
 enum { REPS = 5,
        QUICK_REPS = 3,
-       MAX_DEPTH = 128, /* of the grids below */
+       MAX_DEPTH = 128, /* of the grids below, */
+       MAX_DEPTHS = 7,  /* and of these */
        OCTAVES = 40,
        STEPS = 16,
        MIN_READS = 8,
@@ -55,6 +59,7 @@ struct point {
     enum hw_pattern pattern;
     uint64_t block, range;
     int depth, lanes, core_class;
+    int slots; /* the point before, whose reads go to other places each */
     struct reads of[REPS];
 };
 
@@ -93,6 +98,7 @@ struct lane {
     const struct point *p;
     char *buf;
     uint64_t first_block, n_blocks, next, random; /* where seq reads run; state of random ones */
+    uint64_t place;                               /* of the next read, of a point with slots */
     int64_t deadline, t_first, t_last;
     uint64_t counted, reads;
     int over;
@@ -177,8 +183,9 @@ struct slot {
 static void issue(struct lane *l, struct io_uring *ring, struct slot *slots, unsigned i)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring); /* never NULL: the ring has a place per slot */
+    uint64_t at = l->p->slots ? l->place++ % (MAX_IN_FLIGHT_BYTES / l->p->block) : i;
     slots[i] = (struct slot){ next_offset(l), progress_now_ns() };
-    io_uring_prep_read(sqe, l->s->fd_read, l->buf + (size_t)i * l->p->block, (unsigned)l->p->block, slots[i].offset);
+    io_uring_prep_read(sqe, l->s->fd_read, l->buf + at * l->p->block, (unsigned)l->p->block, slots[i].offset);
     io_uring_sqe_set_data64(sqe, i);
 }
 
@@ -427,12 +434,36 @@ static double latency(const struct reads *reads, double quantile)
     return 0;
 }
 
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rate into other places each by rate into buffers: the middle one of all depths of this block and all passes, in which the two were measured
+ * one after the other. More than 1 is noise. */
+static double slots_share(const struct storage_probe *s, uint64_t block)
+{
+    double ratio[MAX_DEPTHS * REPS];
+    int n = 0, reps = s->base.reps;
+    for (int i = 1; i < s->base.n_points; i++)
+        for (int rep = 0; rep < s->base.reps_done && s->points[i].slots && s->points[i].block == block && n < MAX_DEPTHS * REPS; rep++) {
+            double to_buffers = s->base.samples[(i - 1) * reps + rep].value, to_slots = s->base.samples[i * reps + rep].value;
+            if (to_buffers > 0 && to_slots > 0)
+                ratio[n++] = to_slots / to_buffers;
+        }
+    qsort(ratio, (size_t)n, sizeof *ratio, by_size);
+    return n ? fmin(1, ratio[n / 2]) : 0;
+}
+
 static int store(struct probe *base, struct hwdb *db, struct err *e)
 {
     struct storage_probe *s = (struct storage_probe *)base;
     int r = 0;
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &s->points[i];
+        if (p->slots) /* with the point before */
+            continue;
         struct reads all = all_reads(p, base->reps_done);
         struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block,
                                   .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range,
@@ -441,6 +472,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
                                   .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
         if (all.found > 0) /* a read is found with so many others in the mean */
             row.together = fmin(1, all.squares / all.found / p->depth);
+        if (i + 1 < base->n_points && s->points[i + 1].slots)
+            row.slots = slots_share(s, p->block);
         r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
@@ -473,26 +506,27 @@ struct grid {
     enum hw_backend backend;
     enum hw_pattern pattern;
     uint64_t blocks[10];
-    int depths[7], lanes[3];
+    int depths[MAX_DEPTHS], lanes[3];
     int small_range;  /* a quarter of the range too */
     int slower_cores; /* on each slower class, in place of the fastest */
+    int slots;        /* one lane's reads over the whole range at depths of 1 to 32 also into other places each */
 };
 
 #define K *1024u
 static const struct grid full_grids[] = {
-    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32, 64, 128 }, { 1, 2 }, 1, 0 },
-    { HW_URING, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32 }, { 1 }, 0, 0 },
-    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 1, 0 },
-    { HW_PREAD, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 0, 0 },
-    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 1 }, 0, 1 },
-    { HW_PREAD, HW_RANDOM, { 4 K, 64 K }, { 4 }, { 1 }, 0, 1 },
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32, 64, 128 }, { 1, 2 }, 1, 0, 1 },
+    { HW_URING, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32 }, { 1 }, 0, 0, 0 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 1, 0, 0 },
+    { HW_PREAD, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 0, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 1 }, 0, 1, 0 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 64 K }, { 4 }, { 1 }, 0, 1, 0 },
 };
 static const struct grid quick_grids[] = {
-    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64, 128 }, { 1 }, 0, 0 },
-    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 2 }, 0, 0 },
-    { HW_URING, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8, 32 }, { 1 }, 0, 0 },
-    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 }, /* the same sizes: backends are compared */
-    { HW_PREAD, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64, 128 }, { 1 }, 0, 0, 1 },
+    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 2 }, 0, 0, 0 },
+    { HW_URING, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8, 32 }, { 1 }, 0, 0, 0 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0, 0 }, /* the same sizes: backends are compared */
+    { HW_PREAD, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0, 0 },
 };
 
 static int add(struct storage_probe *s, const struct point *p)
@@ -522,7 +556,11 @@ static int add_grid(struct storage_probe *s, const struct grid *g, int core_clas
                     struct point p = { .backend = g->backend, .pattern = g->pattern, .block = *block, .depth = *depth,
                                        .lanes = *lanes, .core_class = core_class,
                                        .range = small ? s->file_bytes / 4 : s->file_bytes };
+                    int n = s->base.n_points;
                     if (add(s, &p) < 0)
+                        return -1;
+                    p.slots = g->slots && !small && *lanes == 1 && *depth <= 32;
+                    if (p.slots && s->base.n_points > n && add(s, &p) < 0)
                         return -1;
                 }
     return 0;

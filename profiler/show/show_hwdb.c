@@ -345,6 +345,7 @@ static struct js *storage_json(const struct hw *h)
         set_known(o, "latency_ns_p99", p->latency_ns_p99);
         set_known(o, "cpu_ns_per_read", p->cpu_ns_per_read);
         set_known(o, "together", p->together);
+        set_known(o, "slots", p->slots);
         js_set_str(o, "origin", hw_origin_name(p->origin));
         js_append(list, o);
     }

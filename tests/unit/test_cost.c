@@ -103,9 +103,10 @@ static void test_measured(void)
     CHECK(near(cost_copied_share(64, 100, 80), 0.55) && near(cost_copied_share(200, 100, 80), 1) && cost_copied_share(10, 100, 80) <= 0 &&
           cost_copied_share(10, 100, 0) <= 0);
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
-    CHECK(near(cost_tail_share(0.5, 24), 0.5 / 24) && near(cost_tail_share(3, 24), 1 / 24.) && cost_tail_share(3, 0) <= 0);
-    CHECK(near(cost_missing(0, 8, 0.25), 0.1001129150390625) && near(cost_missing(2, 8, 0.25), 0.311462402343750));
-    CHECK(near(cost_missing(8, 8, 1), 1) && cost_missing(7, 8, 1) <= 0 && near(cost_missing(0, 8, 0), 1));
+    /* Of reads that end one by one the last waits, of those that end together as many as are in flight. */
+    CHECK(near(cost_tail_share(0.5, 24, 8, 0), 0.5 / 24) && near(cost_tail_share(3, 24, 8, 0), 1 / 24.) && cost_tail_share(3, 0, 8, 1) <= 0);
+    CHECK(near(cost_tail_share(3, 24, 8, 1), 3 / 24.) && near(cost_tail_share(12, 24, 8, 1), 8 / 24.) &&
+          near(cost_tail_share(12, 24, 8, 0.25), (0.25 * 8 + 0.75) / 24) && near(cost_tail_share(0.5, 24, 8, 1), 0.5 / 24));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
     CHECK(near(cost_layer_ns(&f), 45));
@@ -559,7 +560,7 @@ static struct plan_layer_figures one_expert(int ahead, double foreseen, double w
                             .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000, .n_lengths = 1,
                             .cold_cpu_ns = 100 };
     const struct cost_layer l = { .attention_ns = 1000, .compute_ns = 5000, .active = 64, .guess_ns = 30 };
-    struct cost_flow f = { .reads = 1, .lookups = 1, .experts = 1, .at_once = 1, .foresees = 1, .mu = 1 };
+    struct cost_flow f = { .reads = 1, .lookups = 1, .at_once = 1, .foresees = 1, .mu = 1 };
     r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, read_ns }, .each_ns = read_ns };
     f.early[REPLAY_AHEAD_MISSES] = 1, f.early[REPLAY_AHEAD_FORESEEN] = foreseen, f.early[REPLAY_AHEAD_WASTED] = wasted;
     f.early[REPLAY_AHEAD_STEPS] = foreseen + wasted > 0;
@@ -591,12 +592,45 @@ static void test_ahead(void)
     CHECK(near(cost_window_ns(1000, 5000, 2000, 1000), 1000 + 0.5 * 4000) && near(cost_window_ns(1000, 5000, 6000, 0), 1000));
     CHECK(near(cost_window_ns(1000, 5000, 0, 0), 6000) && near(cost_window_ns(0, 0, 0, 0), 0));
     CHECK(near(cost_left_ns(900, 1000), 0) && near(cost_left_ns(1500, 1000), 500));
-    CHECK(near(cost_late_reads(4, 3, 0, 100), 1) && near(cost_late_reads(4, 3, 100, 100), 4) && near(cost_late_reads(4, 0, 0, 0), 4));
+    CHECK(near(cost_late_reads(4, 3, 0, 100, 0), 1) && near(cost_late_reads(4, 3, 100, 100, 0), 4) && near(cost_late_reads(4, 0, 0, 0, 0), 4));
+    /* Ended together, those that are left over come with all others. */
+    CHECK(near(cost_late_reads(4, 3, 0, 100, 1), 1) && near(cost_late_reads(4, 3, 10, 100, 1), 4) &&
+          near(cost_late_reads(4, 3, 50, 100, 0.5), 1 + 3 * 0.75));
+}
+
+/* (M6) A layer of eight units a step, of which two are missing in the mean; a read takes 1000, computing 3000, of which each unit is an
+ * eighth. */
+static double eight_units(const struct replay_point_steps *steps, double together, int depth)
+{
+    const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = depth, .lanes = 1 };
+    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 4, .depth = depth, .ends = depth, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
+                            .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000, .n_lengths = 1 };
+    const struct cost_layer l = { .attention_ns = 500, .compute_ns = 3000, .active = 64 };
+    struct cost_flow f = { .reads = 2, .lookups = 8, .at_once = 1, .mu = 0.25, .tiles = 8, .steps = steps };
+    struct cost_terms t;
+    r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, 1000 }, .each_ns = 1000 };
+    r.together[0] = together;
+    const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, &f, &t);
+    CHECK(near(o.read_bytes, 2 * 4096) && near(t.cold, 2000) && near(o.io_ns, t.cold + t.first));
+    return o.total_ns - 500;
+}
+
+/* What is missed in one step of four is waited for, where the same misses in each step are hidden. */
+static void test_bursts(void)
+{
+    const struct replay_point_steps one = { .plain = { 2, { { 0.75f, 0, 0, 0 }, { 0.25f, 8, 0, 0 } } } };
+    const struct replay_point_steps all = { .plain = { 1, { { 1, 2, 0, 0 } } } };
+    CHECK(near(eight_units(&all, 0, 16), 3000) && near(eight_units(NULL, 0, 16), 3000));
+    CHECK(near(eight_units(&one, 0, 16), 0.75 * 3000 + 0.25 * (8000 + 3000 / 8.)));
+    /* Where all end at one moment nothing of theirs is computed before; at most as many as are in flight. */
+    CHECK(near(eight_units(&one, 1, 16), 0.75 * 3000 + 0.25 * (8000 + 3000)) && near(eight_units(&all, 1, 16), 3000));
+    CHECK(near(eight_units(&one, 1, 2), 0.75 * 3000 + 0.25 * (8000 + 3000 / 4.)));
 }
 
 int main(void)
 {
     test_ahead();
+    test_bursts();
     test_prompt();
     test_prompt_heights();
     test_products();

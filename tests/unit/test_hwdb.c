@@ -389,7 +389,7 @@ static void strangers(const char *data, size_t len)
         { "DROP TABLE conditions", "table 'conditions' is missing", ERR_FORMAT },
         { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
-        { "PRAGMA user_version = 6", "has revision 6", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = 7", "has revision 7", ERR_UNSUPPORTED },
         { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
         { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
@@ -654,9 +654,30 @@ static void corrections(void)
     hw_free(&raw);
 }
 
-/* Takes away what revisions 5 and 4 brought. */
-#define REVISION_5 "DROP TABLE storage_endings; "
+/* Takes away what revisions 6, 5 and 4 brought. */
+#define REVISION_6 "DROP TABLE storage_slots; "
+#define REVISION_5 REVISION_6 "DROP TABLE storage_endings; "
 #define REVISION_4 REVISION_5 "DROP VIEW v_accelerator_conditions; DROP TABLE accelerator_conditions; DROP TABLE accelerator_memory; "
+
+/* A database of revision 5: read as it is; nothing is known of reads into slots. */
+static void revision_5(const struct hash128 *want)
+{
+    struct hw h = { 0 };
+    const struct hw_read q = { .backend = HW_URING, .pattern = HW_RANDOM, .block_bytes = 4096, .queue_depth = 32, .lanes = 1,
+                               .core_class = -1 };
+    CHECK(edit(path, REVISION_6 "DELETE FROM calibration_term; PRAGMA user_version = 5"));
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(hw_storage_slots(&h, &q) == 1 && hw_storage_bytes_per_s(&h, &q, HW_TYPICAL) > 0);
+    struct hwdb_calibration c = taught(&h, 1.5, 1);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(edit(path, "INSERT INTO storage_slots SELECT id, 0.75 FROM storage WHERE backend = 'io_uring'"));
+    hw_free(&h);
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && !hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(fabs(hw_storage_slots(&h, &q) - 0.75) < 1e-9);
+    hw_free(&h);
+    CHECK(!edit(path, "UPDATE storage_slots SET share = 5"));
+    CHECK(edit(path, "DELETE FROM storage_slots"));
+}
 
 /* A database of revision 4: read as it is; nothing is known of how reads end. */
 static void revision_4(const struct hash128 *want)
@@ -759,6 +780,7 @@ int main(void)
     }
     free(data);
     corrections();
+    revision_5(&h.hash);
     revision_4(&h.hash);
     revision_3(&h.hash);
     revision_2(&h.hash);

@@ -229,6 +229,50 @@ static struct inputs_steps make_expected(int n_ff, uint32_t n_units, uint32_t np
     return s;
 }
 
+/* Do the groups have these means? */
+static int means(const struct replay_steps *s, double late, double early, double foreseen)
+{
+    double share = 0, sum[3] = { 0 };
+    int ascend = 1;
+    for (int i = 0; i < s->n; i++) {
+        double of = (double)s->at[i].share;
+        share += of;
+        sum[0] += of * (double)s->at[i].late;
+        sum[1] += of * (double)s->at[i].early;
+        sum[2] += of * (double)s->at[i].foreseen;
+        ascend &= s->at[i].share > 0 && s->at[i].foreseen <= s->at[i].early;
+    }
+    return ascend && fabs(share - 1) < 1e-6 && fabs(sum[0] - late) < 1e-5 && fabs(sum[1] - early) < 1e-5 && fabs(sum[2] - foreseen) < 1e-5;
+}
+
+/* Classes are exact while there are few, and keep their sums when there are more than groups. */
+static void test_groups(void)
+{
+    struct replay_tally t;
+    struct replay_steps s;
+    replay_tally_init(&t, 24, 3);
+    replay_tally_groups(&t, &s);
+    CHECK(s.n == 0);
+    for (int i = 0; i < 4; i++)
+        replay_tally_add(&t, i ? 0 : 12, i == 3 ? 2 : 0, i == 3);
+    replay_tally_groups(&t, &s);
+    CHECK(s.n == 3 && s.at[0].late == 0 && s.at[0].early == 0 && s.at[0].share == 0.5f && s.at[1].early == 2 && s.at[1].foreseen == 1 &&
+          s.at[1].share == 0.25f && s.at[2].late == 12 && s.at[2].share == 0.25f);
+    replay_tally_init(&t, 1000, 3);
+    double late = 0, early = 0;
+    for (int i = 0; i < 300; i++) {
+        uint64_t l = (uint64_t)(i * i % 1000), a = (uint64_t)(i % 7 ? 0 : i);
+        replay_tally_add(&t, l, a, a / 2);
+        late += (double)l / 300;
+        early += (double)a / 300;
+    }
+    replay_tally_groups(&t, &s);
+    double foreseen = 0;
+    for (int i = 0; i < 300; i += 7)
+        foreseen += i / 2 / 300.;
+    CHECK(s.n == REPLAY_GROUPS && means(&s, late, early, foreseen));
+}
+
 /* Units that are read ahead: all that is missed where guesses are right and there is room; few in vain where they are wrong, for the
  * layer rests; the same from a table and at a point. */
 static void test_ahead(void)
@@ -243,8 +287,9 @@ static void test_ahead(void)
             struct inputs_steps s = make_expected(64, n_units, npu, right);
             struct replay_figures f[2];
             struct replay_table t, fixed;
+            struct replay_samples samples, copied;
             double at[REPLAY_AHEAD];
-            int differ = 0, compared = 0;
+            int differ = 0, compared = 0, spread = 0;
             for (uint32_t i = 0; i < 2; i++)
                 CHECK(replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, 0, room - !i, &near_only, &f[i],
                                          &e) == 0);
@@ -263,7 +308,9 @@ static void test_ahead(void)
                 CHECK(a[REPLAY_AHEAD_WASTED] > 0 && a[REPLAY_AHEAD_WASTED] < (64. + room) / 256 && a[REPLAY_AHEAD_STEPS] < 0.25);
                 CHECK(right || a[REPLAY_AHEAD_FORESEEN] == 0);
             }
-            CHECK(replay_layer(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, &t, NULL, &e) == 0 && t.foresees);
+            CHECK(replay_layer(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, &t, NULL, &e) == 0 && t.foresees &&
+                  !replay_steps_at(&t, 0, room));
+            CHECK(replay_layer(&s, &shape, 1, AHEAD_BLOCKS, 1, (enum cache_policy)policy, &t, &samples, &e) == 0);
             for (int h = 0; h < REPLAY_HOTS - 1; h += 2)
                 for (int i = 0; i < REPLAY_SIZES - 1; i++, compared++) {
                     struct replay_figures g;
@@ -271,11 +318,22 @@ static void test_ahead(void)
                                                  &near_only, &g, &e) < 0 || !replay_ahead_of(&t, t.hot[h], t.slots[h][i], at);
                     for (int k = 0; k < REPLAY_AHEAD; k++)
                         differ += fabs(at[k] - g.ahead[k]) > 1e-12;
+                    const struct replay_point_steps *steps = replay_steps_at(&t, t.hot[h], t.slots[h][i]);
+                    differ += memcmp(steps, &g.steps, sizeof g.steps) != 0 || !means(&steps->plain, g.misses, 0, 0) ||
+                              !means(&steps->ahead, at[REPLAY_AHEAD_MISSES] - at[REPLAY_AHEAD_FORESEEN],
+                                     at[REPLAY_AHEAD_FORESEEN] + at[REPLAY_AHEAD_WASTED], at[REPLAY_AHEAD_FORESEEN]);
+                    spread += steps->plain.n > 2;
                 }
+            CHECK(spread > 20);
+            CHECK(replay_samples_copy(&samples, &copied, &e) == 0 && copied.steps != samples.steps &&
+                  !memcmp(copied.steps, samples.steps, REPLAY_HOTS * REPLAY_SIZES * sizeof *copied.steps));
+            replay_samples_done(&samples);
+            replay_samples_done(&copied);
             CHECK_MSG(differ == 0 && compared > 40, "%d of %d", differ, compared);
             f[1].all_lookups = f[1].lookups;
             replay_fixed(&shape, 1, AHEAD_BLOCKS, 0, &f[1], &fixed);
             CHECK(replay_ahead_of(&fixed, 0, room, at) && !memcmp(at, f[1].ahead, sizeof at));
+            CHECK(!memcmp(replay_steps_at(&fixed, 0, room), &f[1].steps, sizeof f[1].steps));
             /* Steps of more tokens than the runtime foresees, or without guesses: nothing is read ahead. */
             CHECK(replay_point_reads(&s, &shape, 1, AHEAD_BLOCKS, 8, (enum cache_policy)policy, 0, room, &near_only, &f[0], &e) == 0 &&
                   !f[0].foresees);
@@ -407,6 +465,7 @@ int main(void)
     }
     test_all_sizes();
     test_together();
+    test_groups();
     test_ahead();
     test_belady();
     test_belady_long();

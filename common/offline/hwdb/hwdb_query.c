@@ -143,7 +143,7 @@ static double time_stat(const struct hw_dist *d, enum hw_stat stat)
 
 /* ---- storage: range, then depth, then block ---- */
 
-enum storage_what { RATE, CPU_NS, TOGETHER };
+enum storage_what { RATE, CPU_NS, TOGETHER, SLOTS };
 
 struct storage_filter {
     enum storage_what what;
@@ -160,6 +160,8 @@ static double storage_value(const struct hw_storage *p, enum storage_what what, 
         return p->cpu_ns_per_read;
     case TOGETHER:
         return p->together;
+    case SLOTS:
+        return p->slots;
     case RATE:
         break;
     }
@@ -308,6 +310,12 @@ double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q)
 double hw_storage_together(const struct hw *h, const struct hw_read *q)
 {
     return fmin(1, storage_query(h, q, TOGETHER, HW_TYPICAL));
+}
+
+double hw_storage_slots(const struct hw *h, const struct hw_read *q)
+{
+    double v = storage_query(h, q, SLOTS, HW_TYPICAL);
+    return v > 0 ? v : 1;
 }
 
 /* ---- memory: threads, then row size ---- */

@@ -381,6 +381,8 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
         hwdb_origin_names[p->origin], source);
     if (r == 0 && p->together > 0)
         r = put(d, "storage_endings", NULL, e, "INSERT INTO storage_endings VALUES (?1, ?2)", "id", row, p->together);
+    if (r == 0 && p->slots > 0)
+        r = put(d, "storage_slots", NULL, e, "INSERT INTO storage_slots VALUES (?1, ?2)", "id", row, p->slots);
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
 }
 

@@ -337,8 +337,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     const uint32_t *type = s->type;
     int d = in->h.d_model;
     enum hw_pattern pattern = c->mode != PLAN_DENSE ? HW_RANDOM : HW_SEQ;
-    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ends = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
-                            .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ends = c->depth,
+                            .ffn_factor = hw_correction(hw, HW_FFN), .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
     if (r.cores == 0)
         r.cores = c->threads + c->lanes;
     if (c->backend == HW_URING)

@@ -374,8 +374,8 @@ static void tally_end(const struct replay_accesses *a, uint32_t per_expert, stru
     replay_tally_groups(t, out);
 }
 
-/* The same at n ascending sizes: in one pass, but where what is looked up together has to be run size by size. steps: of each size, then, of
- * experts of so many units; may be NULL. */
+/* The same at n ascending sizes: in one pass, but where what is looked up together has to be run size by size. steps: of each size,
+ * then, of experts of so many units; may be NULL. */
 static int run_sizes(const struct replay_accesses *a, enum cache_policy policy, const uint32_t *slots, int n,
                      struct replay_sample *sample, uint64_t *misses, struct replay_point_steps *steps, uint32_t per_expert, struct err *e)
 {

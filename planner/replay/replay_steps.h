@@ -33,8 +33,8 @@ struct replay_tally {
 void replay_tally_init(struct replay_tally *t, uint64_t most, uint32_t per_expert);
 void replay_tally_add(struct replay_tally *t, uint64_t late, uint64_t early, uint64_t foreseen);
 
-/* A window is a sample: what never happened in it may happen. Counts REPLAY_PRIOR further steps with the means of the others, whose `experts`
- * are missing independently of each other. The means stay what they were. */
+/* A window is a sample: what never happened in it may happen. Counts REPLAY_PRIOR further steps with the means of the others, whose
+ * `experts` are missing independently of each other. The means stay what they were. */
 #define REPLAY_PRIOR 16
 void replay_tally_smooth(struct replay_tally *t, int experts);
 

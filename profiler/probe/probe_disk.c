@@ -440,8 +440,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rate into other places each by rate into buffers: the middle one of all depths of this block and all passes, in which the two were measured
- * one after the other. More than 1 is noise. */
+/* Rate into other places each by rate into buffers: the middle one of all depths of this block and all passes, in which the two were
+ * measured one after the other. More than 1 is noise. */
 static double slots_share(const struct storage_probe *s, uint64_t block)
 {
     double ratio[MAX_DEPTHS * REPS];

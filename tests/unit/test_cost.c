@@ -104,7 +104,8 @@ static void test_measured(void)
           cost_copied_share(10, 100, 0) <= 0);
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     /* Of reads that end one by one the last waits, of those that end together as many as are in flight. */
-    CHECK(near(cost_tail_share(0.5, 24, 8, 0), 0.5 / 24) && near(cost_tail_share(3, 24, 8, 0), 1 / 24.) && cost_tail_share(3, 0, 8, 1) <= 0);
+    CHECK(near(cost_tail_share(0.5, 24, 8, 0), 0.5 / 24) && near(cost_tail_share(3, 24, 8, 0), 1 / 24.) &&
+          cost_tail_share(3, 0, 8, 1) <= 0);
     CHECK(near(cost_tail_share(3, 24, 8, 1), 3 / 24.) && near(cost_tail_share(12, 24, 8, 1), 8 / 24.) &&
           near(cost_tail_share(12, 24, 8, 0.25), (0.25 * 8 + 0.75) / 24) && near(cost_tail_share(0.5, 24, 8, 1), 0.5 / 24));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
@@ -592,7 +593,8 @@ static void test_ahead(void)
     CHECK(near(cost_window_ns(1000, 5000, 2000, 1000), 1000 + 0.5 * 4000) && near(cost_window_ns(1000, 5000, 6000, 0), 1000));
     CHECK(near(cost_window_ns(1000, 5000, 0, 0), 6000) && near(cost_window_ns(0, 0, 0, 0), 0));
     CHECK(near(cost_left_ns(900, 1000), 0) && near(cost_left_ns(1500, 1000), 500));
-    CHECK(near(cost_late_reads(4, 3, 0, 100, 0), 1) && near(cost_late_reads(4, 3, 100, 100, 0), 4) && near(cost_late_reads(4, 0, 0, 0, 0), 4));
+    CHECK(near(cost_late_reads(4, 3, 0, 100, 0), 1) && near(cost_late_reads(4, 3, 100, 100, 0), 4) &&
+          near(cost_late_reads(4, 0, 0, 0, 0), 4));
     /* Ended together, those that are left over come with all others. */
     CHECK(near(cost_late_reads(4, 3, 0, 100, 1), 1) && near(cost_late_reads(4, 3, 10, 100, 1), 4) &&
           near(cost_late_reads(4, 3, 50, 100, 0.5), 1 + 3 * 0.75));
@@ -603,8 +605,9 @@ static void test_ahead(void)
 static double eight_units(const struct replay_point_steps *steps, double together, int depth)
 {
     const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = depth, .lanes = 1 };
-    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 4, .depth = depth, .ends = depth, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
-                            .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000, .n_lengths = 1 };
+    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 4, .depth = depth, .ends = depth, .ffn_factor = 1, .io_factor = 1,
+                            .stream_bw = 1e9, .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000,
+                            .n_lengths = 1 };
     const struct cost_layer l = { .attention_ns = 500, .compute_ns = 3000, .active = 64 };
     struct cost_flow f = { .reads = 2, .lookups = 8, .at_once = 1, .mu = 0.25, .tiles = 8, .steps = steps };
     struct cost_terms t;

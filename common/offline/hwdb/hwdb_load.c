@@ -365,7 +365,8 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        (void **)&h->memory, &h->n_memory, e)) < 0 ||
         (r = read_rows(db, path, "storage",
                        revision >= 6 ? STORAGE_COLUMNS TOGETHER SLOTS HWDB_STORAGE_ROWS :
-                       revision >= 5 ? STORAGE_COLUMNS TOGETHER ", NULL" HWDB_STORAGE_ROWS : STORAGE_COLUMNS ", NULL, NULL" HWDB_STORAGE_ROWS, id,
+                       revision >= 5 ? STORAGE_COLUMNS TOGETHER ", NULL" HWDB_STORAGE_ROWS :
+                                       STORAGE_COLUMNS ", NULL, NULL" HWDB_STORAGE_ROWS, id,
                        sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l, (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
         (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
                        ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id,

@@ -630,8 +630,11 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         return r;
     f->run = run;
     f->act_q8 = run->act_q8;
+    int watched = run->on_layer && forward_foresees(f->h);
+    if (watched)
+        memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
     for (int i = 0; i < model_depth(f->h) && !r; i++) {
-        int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l), foresees = !lead && run->on_layer && forward_foresees(f->h);
+        int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l), foresees = watched && !lead;
         if (file_interrupted()) {
             r = err_set(e, ERR_INTR, "interrupted");
             break;
@@ -646,7 +649,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         if (foresees)
             forward_foresee(f);
         forward_attention(f);
-        if (foresees)
+        if (watched)
             memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
         if (f->h->wkv_dim)
             forward_norm_all(f);

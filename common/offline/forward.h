@@ -25,7 +25,7 @@ struct forward_layer {
     const uint8_t *open;      /* the same for open gates (nn_is_open); the same pointer as active where the gate decides */
     const uint16_t *blocks;   /* [n_tokens][k]: expert of each slot, best first; 0 when dense */
     const uint16_t *foreseen; /* [n_tokens][k], of models that forward_foresees says: what the layer's router chooses from the stream
-                               * before the FFN of the layer before it, as the runtime reads ahead by; 65535 in layer 0 */
+                               * before the FFN of the layer before it, of the first layer as embedded, as the runtime reads ahead by */
     size_t n_samples;         /* of the tokens asked for: */
     const uint16_t *block_input; /* F16 [n_samples][d_model], residual entering the block */
     const uint16_t *ffn_input;   /* F16 [n_samples][d_model], after ffn_norm */

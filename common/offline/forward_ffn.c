@@ -248,10 +248,6 @@ void forward_route(struct forward *f)
 
 void forward_foresee(struct forward *f)
 {
-    if (f->layer == 0) {
-        memset(f->foreseen, 0xff, f->n_tokens * f->k * sizeof *f->foreseen);
-        return;
-    }
     for (size_t t = 0; t < f->n_tokens; t += BATCH) {
         struct routed b = next_routed(f, t);
         b.stream = f->before, b.chosen = f->foreseen;

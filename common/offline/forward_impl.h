@@ -60,7 +60,8 @@ struct forward {
     uint8_t *active, *open;
     uint16_t *blocks;          /* [n_tokens][k] */
     float *route_w;            /* [n_tokens][k] */
-    float *before;             /* [n_tokens][d]: the stream before the FFN of the layer before, where experts are foreseen and observed */
+    float *before;             /* [n_tokens][d], where experts are foreseen and observed: the stream before the FFN of the layer before, at
+                                * first as embedded */
     uint16_t *foreseen;        /* [n_tokens][k] */
     uint32_t *expert_tokens;   /* [n_tokens]: of the expert being computed: token * k + slot */
     uint32_t *pos;             /* [n_tokens]: in its sequence */
@@ -129,7 +130,7 @@ void forward_sample_f16(uint16_t *out, const float *x, size_t n);
 /* The experts of all tokens, from f->x: route sees what it sees (h->early_router: the stream before attention). */
 void forward_route(struct forward *f);
 
-/* f->foreseen, from f->before; in layer 0 nothing is. */
+/* f->foreseen, from f->before. */
 void forward_foresee(struct forward *f);
 
 /* x += the layer's FFN, of all tokens of the run: of one block, of a layer before the experts', of experts. */

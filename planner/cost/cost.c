@@ -674,7 +674,8 @@ static void wait_bursts(const struct cost_choice *c, const struct cost_rates *r,
                         const struct cost_cold *cold, struct waits *w)
 {
     const struct replay_steps s = steps_of(c, f);
-    w->window = cost_window_ns(l->attention_ns, r->ffn_factor * larger(l->compute_ns, l->memory_ns), w->early, r->io_factor * cold->ns);
+    const double work_ns = r->ffn_factor * larger(l->compute_ns, l->memory_ns);
+    w->window = l->first_ns > 0 ? l->first_ns : cost_window_ns(l->attention_ns, work_ns, w->early, r->io_factor * cold->ns);
     for (int i = 0; i < s.n; i++) {
         const struct burst b = burst_of(c, r, l, f, &s.at[i], w->window);
         w->early_left += (double)s.at[i].share * b.left;

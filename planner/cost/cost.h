@@ -187,8 +187,9 @@ double cost_first_ns(double gates, double gate_ns, double record_bytes, int thre
  *       for the layer before is one like the mean: the storage is idle while it computes, the less the more of all time reads take. Where
  *       they take all of it t_window is t_attention, and the period of such layers, t_attention + max(t_compute, t_io), the longest of all
  *       reads, of computing and attention, and of t_attention + t_reads(n - f). t_compute has the router once more and a norm, and reads in
- *       vain cost CPU time (M5). In t_tail count what was not foreseen and, where t_window leaves some over, of what was the share that it
- *       leaves, or, of reads that end together, all. */
+ *       vain cost CPU time (M5). In the first layer, whose experts are guessed when tokens are embedded, t_window is t_attention, or, after
+ *       layers without experts, the mean of theirs and its own. In t_tail count what was not foreseen and, where t_window leaves some
+ *       over, of what was the share that it leaves, or, of reads that end together, all. */
 double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns);
 double cost_left_ns(double early_ns, double window_ns);
 double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns, double together); /* that t_tail waits for */
@@ -361,6 +362,7 @@ struct cost_layer {
     int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
     double engine_ns, launch_ns;            /* (M25), of which launch; 0: all neurons are the processor's */
     double jobs;                            /* (M19) */
+    double first_ns;                        /* of the first layer: between guessing its experts and their router, (M32); else 0 */
     double guess_ns;                        /* of guessing a layer's experts: router and norm once more, (M32) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
     double unit_ns;                         /* (M33) of a neuron that is read, what all threads compute once it is there */

@@ -272,6 +272,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
         l.predict_ns *= hw_correction(hw, HW_PREDICT);
     }
     l.attention_ns = l.products_ns + (l.jobs_ns + l.serial_ns);
+    l.first_ns = layer ? 0 : l.attention_ns / (1 + model_depth(&in->h) - in->h.n_layers);
     *out = l;
 }
 

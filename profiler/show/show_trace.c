@@ -18,6 +18,7 @@ struct layer_stats {
     double top[3];             /* share of the firings that the hottest 10, 20, 50 % of neurons have */
     double for_80;             /* share of neurons, hottest first, that have 80 % of the firings */
     uint64_t foreseen[MODEL_MAX_EXPERTS]; /* with 1, 2, ... experts guessed for each token: guesses that its router then chose */
+    int unknown;                         /* of the first layer of an older trace: nothing is foreseen */
     double batch[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]; /* share of the layer's neurons that a batch fires */
 };
 
@@ -65,6 +66,7 @@ static int count_foreseen(struct trace *t, int layer, struct layer_stats *s, str
             for (size_t c = 0; c < k; c++)
                 is_true |= chosen[x / k * k + c] == guessed[x];
             s->foreseen[x % k] += (uint64_t)is_true;
+            s->unknown |= guessed[x] == TRACE_NO_EXPERT;
         }
     }
     for (size_t w = 1; w < k; w++)
@@ -112,7 +114,7 @@ static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct laye
             }
             s->batch[k][z] = ratio(sum, (double)n * (double)n_ff * (double)blocks);
         }
-    if (!r && i->foreseen && layer > 0)
+    if (!r && i->foreseen)
         r = count_foreseen(t, layer, s, e);
     return r;
 }
@@ -149,7 +151,7 @@ static void print_foreseen(const struct trace_info *i, const struct layer_stats 
     for (int w = 1; w <= k; w++)
         printf(" %6d", w);
     printf("\n");
-    for (int l = 1; l < i->h.n_layers; l++) {
+    for (int l = all[0].unknown; l < i->h.n_layers; l++) {
         printf("%-18d", l);
         for (int w = 1; w <= k; w++)
             printf(" %5.1f%%", 100 * ratio((double)all[l].foreseen[w - 1], (double)w * (double)i->n_tokens));
@@ -228,7 +230,7 @@ static struct js *json_layer(const struct trace_info *i, const struct layer_stat
     js_set_num(o, "neurons_for_80_percent", s->for_80);
     js_set(o, "batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES));
     js_set(o, "batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE));
-    if (i->foreseen && layer > 0) {
+    if (i->foreseen && !s->unknown) {
         struct js *a = js_array();
         for (int w = 1; w <= i->h.n_experts_used; w++) {
             struct js *g = js_object();

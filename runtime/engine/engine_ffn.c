@@ -248,29 +248,32 @@ static int finish_experts(struct engine *g, int layer, int n, struct err *e)
     return r < 0 ? r : engine_add_residual(g, g->mix, n, e);
 }
 
-/* The layer after this one in the order of passes, or -1. */
+/* The layer after this one in the order of passes, or -1; the first of all after -1. */
 static int layer_after(const struct engine *g, int layer)
 {
     int i = 0;
-    while (model_layer_at(&g->h, i) != layer)
+    while (layer >= 0 && model_layer_at(&g->h, i) != layer)
         i++;
-    int next = i + 1 < model_depth(&g->h) ? model_layer_at(&g->h, i + 1) : -1;
+    i += layer >= 0;
+    int next = i < model_depth(&g->h) ? model_layer_at(&g->h, i) : -1;
     return next >= 0 && !model_is_lead(&g->h, next) ? next : -1;
 }
 
-/* Which experts the next layer will use, from what its router says of the residual stream as it is before this layer's FFN: they are
- * read while that is computed (expert_prefetch.h), after what the layer itself lacks of the blocks f[n_f]. xn and the router's memory stay
- * as they are. */
-static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
+/* May experts of layer `next`, or -1, be guessed? To be asked once a pass. */
+static int foresees(struct engine *g, int next, int n)
 {
-    int next = layer_after(g, layer), r;
-    if (n > EXPERT_AHEAD_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_expects(g->pipe, next))
-        return 0;
+    return n <= EXPERT_AHEAD_TOKENS && g->h.n_experts && !g->h.early_router && g->c.mode == PLAN_DENSE && g->h.n_layers > 1 && next >= 0 &&
+           pipeline_expects(g->pipe, next);
+}
+
+/* Which experts a layer will use, from what its router says of the residual stream as it is now: they are read from here on
+ * (expert_prefetch.h). xn and the router's memory stay as they are. */
+static int guess_experts(struct engine *g, int next, int n, struct err *e)
+{
+    int r;
     struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     float logits[EXPERT_AHEAD_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
     uint16_t chosen[MODEL_MAX_EXPERTS];
-    if ((r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0)
-        return r;
     if (router_input(g, next, n) == g->xn && (r = g->dense->backend->norm(g->dense, next, DENSE_NORM_FFN, g->x, n, g->acc, e)) < 0)
         return r;
     if ((r = g->dense->backend->route(g->dense, next, &in, logits, e)) < 0)
@@ -284,6 +287,24 @@ static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn
     g->expected_of = next;
     pipeline_expect(g->pipe, next, g->expected, g->n_expected);
     return 0;
+}
+
+/* Those of the next layer from the stream before this layer's FFN: they are read while that is computed, after what the layer itself lacks
+ * of the blocks f[n_f]. */
+static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
+{
+    int next = layer_after(g, layer), r;
+    if (!foresees(g, next, n))
+        return 0;
+    return (r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0 ? r : guess_experts(g, next, n, e);
+}
+
+int engine_expect(struct engine *g, int layer, int n, struct err *e)
+{
+    int next = layer_after(g, layer), r;
+    if (!foresees(g, next, n))
+        return 0;
+    return (r = guess_experts(g, next, n, e)) < 0 ? r : pipeline_poll(g->pipe, e);
 }
 
 /* How many of the experts that the layer was expected to use its router has chosen; nothing is expected then. */

@@ -129,7 +129,7 @@ static int lead_layer(struct engine *g, int layer, const struct engine_token *to
     int64_t start = progress_now_ns();
     uint64_t before = booked(g);
     int r = attention(g, layer, tokens, n, e);
-    if (r == 0)
+    if (r == 0 && (r = engine_expect(g, layer, n, e)) == 0)
         r = engine_resident_ffn(g, layer, n, e);
     add_time(g, &g->stats.attention_ns, &start, &before);
     return r;
@@ -170,6 +170,9 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
     if (r == 0 && g->h.mtp)
         r = g->dense->backend->join(g->dense, g->after, g->after_norm, n, g->x, e);
+    int64_t expecting = progress_now_ns();
+    r = r < 0 ? r : engine_expect(g, -1, n, e);
+    g->stats.ffn_ns += (uint64_t)(progress_now_ns() - expecting);
     for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {
         int l = model_layer_at(&g->h, i);
         r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);

@@ -126,6 +126,9 @@ int engine_add_residual(struct engine *g, const float *v, int n, struct err *e);
 int engine_route(struct engine *g, int layer, float *in, int n, struct err *e);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
+/* Where the layer after this one is the first with experts, and the one before it has none: begins to read those that its router would
+ * choose now. -1: before the first layer, when the tokens are embedded. */
+int engine_expect(struct engine *g, int layer, int n, struct err *e);
 int engine_ffn(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e); /* x += FFN(x) */
 int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e); /* the same in layers before the experts' */
 

@@ -3,7 +3,8 @@
 
 /* Experts that the next layer will probably use, read before its router has chosen: while a layer's experts are computed, and during
  * the attention that follows, the storage would otherwise wait. Which they are says whoever calls: the next layer's router on this
- * layer's residual stream. A unit is read into a slot of the cold cache that nothing verified yet may be taken from:
+ * layer's residual stream; of the first layer with experts, its router on what it begins with. A unit is read into a slot of the cold
+ * cache that nothing verified yet may be taken from:
  *
  *      wanted ── issue ──► READING ── came ──► ARRIVED ── taken by a list ──► an entry like any other that was read, verified
  *                             │                   └─────── not taken ───────► its slot is free again: it is not in the cache

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     trace_close(t);
     hid_t f = info.foreseen ? H5Fopen(argv[1], H5F_ACC_RDWR, H5P_DEFAULT) : -1;
     int bad = f < 0;
-    for (int l = 1; l < info.h.n_layers && !bad; l++)
+    for (int l = 0; l < info.h.n_layers && !bad; l++)
         bad = shift_layer(f, l, &info);
     if (f >= 0)
         bad |= H5Fclose(f) < 0;

@@ -545,7 +545,7 @@ int trace_batch_routed(struct trace *t, enum trace_batch_kind kind, int size_ind
     return trace_read(t, s, layer, first, one, n_batches, e);
 }
 
-/* Rows of experts; none: the layer names none, but TRACE_NO_EXPERT. */
+/* Rows of experts; none: the layer may name none, by TRACE_NO_EXPERT. */
 static int read_experts(struct trace *t, enum trace_set s, int none, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
 {
     size_t k = (size_t)trace_slots(&t->info.h);
@@ -553,9 +553,9 @@ static int read_experts(struct trace *t, enum trace_set s, int none, int layer, 
         return err_set(e, ERR_LIMIT, "'%s': tokens beyond %llu", t->info.path, (unsigned long long)t->info.n_tokens);
     int r = trace_read_rows(t, s, layer, first, n, blocks, e);
     for (size_t i = 0; !r && i < (size_t)n * k; i++)
-        if (none ? blocks[i] != TRACE_NO_EXPERT : blocks[i] >= t->info.h.n_experts)
+        if (blocks[i] >= t->info.h.n_experts && !(none && blocks[i] == TRACE_NO_EXPERT))
             r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/%s' names expert %u of %d", t->info.path, layer,
-                        trace_set_specs[s].name, blocks[i], none ? 0 : t->info.h.n_experts);
+                        trace_set_specs[s].name, blocks[i], t->info.h.n_experts);
     return r;
 }
 

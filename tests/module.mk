@@ -34,7 +34,7 @@ TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PR
 # What make check and check-all run where TESTS is not given: what reaches our code, and every test.
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_ALL))
 TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
-# A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
+# A first answer: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
 THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a

@@ -222,12 +222,9 @@ static size_t run_step(struct cache *c, const uint32_t *units, size_t n, int tog
 static int cache_begin(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, struct cache **c, uint32_t **at,
                        struct err *e)
 {
-    size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
-    for (int t = 0; t < a->n_steps; t++)
-        if (a->start[t + 1] - a->start[t] > longest)
-            longest = a->start[t + 1] - a->start[t];
+    size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63;
     void *mem = aligned_alloc(64, bytes ? bytes : 64);
-    *at = malloc((longest + 1) * sizeof **at);
+    *at = malloc((replay_longest_step(a) + 1) * sizeof **at);
     if (!mem || !*at) {
         free(mem);
         free(*at);
@@ -361,10 +358,7 @@ static int run_early(const struct replay_accesses *a, enum cache_policy policy, 
 /* For steps of these accesses, looked up together, of experts of so many units. */
 static void tally_begin(const struct replay_accesses *a, uint32_t per_expert, struct replay_tally *t)
 {
-    size_t longest = 0;
-    for (int i = 0; i < a->n_steps; i++)
-        longest = a->start[i + 1] - a->start[i] > longest ? a->start[i + 1] - a->start[i] : longest;
-    replay_tally_init(t, longest, per_expert);
+    replay_tally_init(t, replay_longest_step(a), per_expert);
 }
 
 /* Into groups, of steps that use so many experts' units in the mean. */
@@ -384,8 +378,9 @@ static int run_sizes(const struct replay_accesses *a, enum cache_policy policy, 
     if (!a->together)
         return replay_sizes(a, policy, first_measured(a), slots, n, sample, misses, e);
     for (int i = 0; i < n && r == 0; i++) {
-        tally_begin(a, per_expert, &tally);
-        r = run_cache(a, policy, slots[i], sample, &misses[i], &tally, e);
+        if (steps)
+            tally_begin(a, per_expert, &tally);
+        r = run_cache(a, policy, slots[i], sample, &misses[i], steps ? &tally : NULL, e);
         if (steps)
             tally_end(a, per_expert, &tally, &steps[i].plain);
     }
@@ -544,11 +539,12 @@ static int fill_row(const struct replay_accesses *a, enum cache_policy policy, i
         return r;
     end_row(a, h, none, missed, t, sample);
     t->foresees = foresees(a);
-    tally_begin(a, per_expert, &tally);
-    for (int i = first_measured(a); i < a->n_steps; i++)
-        replay_tally_add(&tally, a->start[i + 1] - a->start[i], 0, 0);
-    for (int i = 0; i < none && steps; i++)
+    for (int i = 0; i < none && steps; i++) { /* without slots each step misses all that it looks up */
+        tally_begin(a, per_expert, &tally);
+        for (int k = first_measured(a); k < a->n_steps; k++)
+            replay_tally_add(&tally, a->start[k + 1] - a->start[k], 0, 0);
         tally_end(a, per_expert, &tally, &steps[i].plain);
+    }
     for (int i = 0; i < REPLAY_SIZES && steps; i++) {
         if (i == REPLAY_SIZES - 1)
             steps[i].plain.n = 0; /* all of them stay */

@@ -59,8 +59,8 @@ void replay_samples_done(struct replay_samples *s); /* accepts a zeroed one */
 int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e);
 
 /* The table of one (layer, batch size). Steps of batch b > 1 unite b tokens from far apart in the window, one from
- * each of b equal pieces of it. samples may be NULL, and the table's steps are then; else the caller's in the end. A window too
- * short for a step (with a warm-up) is ERR_UNSUPPORTED. */
+ * each of b equal pieces of it. samples may be NULL, and then so are the table's steps; else they are the caller's in the end. A window
+ * too short for a step (with a warm-up) is ERR_UNSUPPORTED. */
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, struct replay_table *out, struct replay_samples *samples, struct err *e);
 

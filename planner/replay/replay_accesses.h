@@ -18,4 +18,14 @@ struct replay_accesses {
     uint32_t n_guessed, per_block; /* blocks that they are of, for a step, as guessed for each token; units of each */
 };
 
+/* Most accesses of a step. */
+static inline size_t replay_longest_step(const struct replay_accesses *a)
+{
+    size_t longest = 0;
+    for (int t = 0; t < a->n_steps; t++)
+        if (a->start[t + 1] - a->start[t] > longest)
+            longest = a->start[t + 1] - a->start[t];
+    return longest;
+}
+
 #endif

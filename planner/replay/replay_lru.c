@@ -116,12 +116,9 @@ static void all_sizes(struct lru *w, const uint32_t *slots, int n, uint64_t *mis
 int replay_lru(const struct replay_accesses *a, int first, const uint32_t *slots, int n_sizes,
                struct replay_sample *sample, uint64_t *misses, struct err *e)
 {
-    size_t end = a->start[a->n_steps], longest = 0;
+    size_t end = a->start[a->n_steps], longest = replay_longest_step(a);
     struct lru w = { .a = a, .sample = sample, .measured = a->start[first] };
     int k = 0;
-    for (int t = 0; t < a->n_steps; t++)
-        if (a->start[t + 1] - a->start[t] > longest)
-            longest = a->start[t + 1] - a->start[t];
     w.last = end < NONE ? malloc(((size_t)a->n_units + 1) * sizeof *w.last) : NULL;
     w.live = malloc((end / 64 + 1) * sizeof *w.live);
     if (!w.last || !w.live) {

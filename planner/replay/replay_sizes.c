@@ -198,11 +198,7 @@ static void tick(struct sizes *s)
 
 static int sizes_init(struct sizes *s, const struct replay_accesses *a, struct err *e)
 {
-    size_t longest = 0, n;
-    for (int t = 0; t < a->n_steps; t++)
-        if (a->start[t + 1] - a->start[t] > longest)
-            longest = a->start[t + 1] - a->start[t];
-    n = CACHE_LEVELS + ((size_t)s->n_units + CACHE_AGE_TICKS * longest) / CHUNK;
+    size_t n = CACHE_LEVELS + ((size_t)s->n_units + CACHE_AGE_TICKS * replay_longest_step(a)) / CHUNK;
     s->unit = malloc(((size_t)s->n_units + 1) * sizeof *s->unit);
     s->log = n < NONE / PLACES ? malloc(n * sizeof *s->log) : NULL;
     s->spare = n < NONE / PLACES ? malloc(n * sizeof *s->spare) : NULL;

@@ -14,7 +14,7 @@ struct replay_group {
     float share, late, early, foreseen;
 };
 
-/* Groups ascend in late, then early; their shares add up to 1. n 0: nothing was counted. */
+/* Shares add up to 1. n 0: nothing was counted. */
 struct replay_steps {
     int n;
     struct replay_group at[REPLAY_GROUPS];

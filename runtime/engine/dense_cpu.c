@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* Products of so many tokens are made in panels of rows. */
 #define PANEL_TOKENS 16
 #define PANEL_ROWS   64

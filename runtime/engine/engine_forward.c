@@ -171,8 +171,9 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     if (r == 0 && g->h.mtp)
         r = g->dense->backend->join(g->dense, g->after, g->after_norm, n, g->x, e);
     int64_t expecting = progress_now_ns();
+    uint64_t before = booked(g);
     r = r < 0 ? r : engine_expect(g, -1, n, e);
-    g->stats.ffn_ns += (uint64_t)(progress_now_ns() - expecting);
+    add_time(g, &g->stats.ffn_ns, &expecting, &before);
     for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {
         int l = model_layer_at(&g->h, i);
         r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);

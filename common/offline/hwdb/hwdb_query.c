@@ -102,7 +102,7 @@ static int pick(const struct curve *c, struct picked *out)
     return 1;
 }
 
-/* The same curve over its points alone, which are in few then. */
+/* The same curve over those of the device's points that it consists of, so that they are looked for once. few: memory for them. */
 static struct curve nearer(const struct curve *c, struct picked *few)
 {
     struct curve near = *c;

@@ -119,11 +119,13 @@ kill_node()
 }
 node_of() { squeue -h -r -t RUNNING -o '%K %N' | awk -v i="$1" '$1 == i { print $2 }'; }
 # hold NOT: finds a shard, not NOT, whose first chunk of several is done, and has its process stand still; its number is in held.
+# The first chunk's record of the longest shard ends at 835,824 bytes and is whole once its tail is synced: beyond 860 KiB the
+# second has begun.
 # shellcheck disable=SC2086
 hold()
 {
     local i pid
-    for i in $(find "$work" -name 'shard-*.partial' -size +800k | sed 's/.*shard-\([0-9]*\)-of.*/\1/' | grep -v -x "${1:-none}"); do
+    for i in $(find "$work" -name 'shard-*.partial' -size +860k | sed 's/.*shard-\([0-9]*\)-of.*/\1/' | grep -v -x "${1:-none}"); do
         pid=$(grep -l -s -F -e "shard-$i-of-3.h5" /proc/[0-9]*/cmdline | cut -d / -f 3)
         [ -n "$pid" ] && kill -STOP $pid 2> /dev/null || continue
         held=$i

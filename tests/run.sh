@@ -28,7 +28,8 @@ report()
         rm -f "$log.inputs" "$log.inputs.new"
         [ "$r" -ne 124 ] || echo "  stopped after ${TEST_TIMEOUT:-1800} s"
         [ "$r" -eq 0 ] || echo "  exit status $r"
-        grep -v '^ok ' "$log" | tail -n 60
+        grep '^not ok' "$log"
+        grep -v -e '^ok ' -e '^not ok' "$log" | tail -n 60
         ;;
     PASS) [ ! -e "$log.inputs.new" ] || mv "$log.inputs.new" "$log.inputs" ;;
     SKIP) grep -m 1 -i 'skip' "$log" | sed 's/^/        /' ;;

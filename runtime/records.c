@@ -130,8 +130,8 @@ int records_next(struct records *r, struct err *e)
 
 static int begin(struct records *r, struct err *e)
 {
-    int c = first(r), mark = c == 0xef;
-    if (mark && (getc(r->file) != 0xbb || getc(r->file) != 0xbf))
+    int c = first(r), mark = c == 0xef, second = mark ? getc(r->file) : 0, third = mark ? getc(r->file) : 0;
+    if (mark && (second != 0xbb || third != 0xbf))
         return bad(r, e, "the file begins with bytes that are no text");
     c = mark ? first(r) : c;
     if (c == EOF)

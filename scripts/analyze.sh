@@ -1,6 +1,7 @@
 #!/bin/bash
-# analyze.sh FILE...: static analysis with what is installed. It reports: an analyser that sees one file at a time is
-# often wrong, so each finding is to be judged. Exits 1 only where STRICT=1 and there are findings. B takes the logs.
+# analyze.sh FILE...: gcc's and clang's analysers, where installed. They report: one that sees one file at a time is often wrong, so each
+# finding is to be judged. What clang-tidy finds without its analyser fails tests/check-tidy.sh. Exits 1 only where
+# STRICT=1 and there are findings. B takes the logs.
 flags="-std=c11 -I. -D_GNU_SOURCE -include scripts/analyze.h -O1 -Wall -Wextra $(pkg-config --cflags hdf5-serial 2>/dev/null)"
 sources=() bad=0
 for f in "$@"; do
@@ -33,16 +34,9 @@ gcc_analyzer()
 tidy()
 {
     # shellcheck disable=SC2086
-    printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet {} -- $flags 2>/dev/null
-}
-
-check_cpp()
-{
-    cppcheck --quiet --std=c11 -I. --enable=warning,portability --inline-suppr --suppress=missingIncludeSystem --suppress=internalAstError \
-        --template='{file}:{line}: warning: {message} [{id}]' --error-exitcode=1 "${sources[@]}"
+    printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet --checks='-*,clang-analyzer-*' {} -- $flags 2>/dev/null
 }
 
 if command -v gcc > /dev/null; then run gcc gcc_analyzer; fi
-if command -v clang-tidy > /dev/null; then run clang-tidy tidy; fi
-if command -v cppcheck > /dev/null; then run cppcheck check_cpp; fi
+if command -v clang-tidy > /dev/null; then run clang tidy; fi
 [ -z "$STRICT" ] || exit $bad

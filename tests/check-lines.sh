@@ -53,10 +53,10 @@ passes()
 }
 
 wide=$(printf '%0140d' 0)
-# shellcheck disable=SC2046
 # What run.sh calls by its name.
 scripts_run() { find tests/cli tests/e2e tests/check-*.sh -name '*.sh' ! -perm -u+x | grep . && return 1; return 0; }
 check "every test script may be executed" scripts_run
+# shellcheck disable=SC2046
 check "every line and file within limits" lines $(files)
 check "140 columns" passes '%s\n' "$wide"
 check "140 columns of more bytes" passes '%s\n' "$(echo "$wide" | sed 's/0/─/g')"

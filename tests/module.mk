@@ -8,6 +8,8 @@ TEST_TOOLS   := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
 FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh
+# And what takes longer.
+TEST_RULES_ALL = $(TEST_RULES) $(if $(TEST_RULES),tests/check-tidy.sh)
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
@@ -35,7 +37,7 @@ TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PR
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_ALL))
 TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 # A first answer: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
-TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
+TEST_FAST    := $(filter-out $(TEST_SAME) %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
 THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
 TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
@@ -83,7 +85,7 @@ check-units-rest: $(TEST_REST) $(TEST_TOOLS)
 check: all tests $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
 check-all: all tests $(FUZZ_REPLAY)
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS_ALL)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES_ALL)) $(TESTS_ALL)
 # Those alone whose inputs are others than when they passed last.
 check-changed: export CHANGED = 1
 check-changed: check
@@ -92,7 +94,7 @@ check-fast: all $(filter $(B)/%,$(TEST_FAST))
 check-threads: $(TEST_THREADS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES_ALL)
 check-layers check-headers check-symbols check-lines check-words: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 

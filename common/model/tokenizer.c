@@ -423,7 +423,7 @@ static void mark_eog(struct tokenizer *t, int32_t id)
         t->type[id] |= TOKEN_EOG;
 }
 
-#define DEEPSEEK_END "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+#define DEEPSEEK_END "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>"
 
 /* Tokens that end a generation: those the keys name, and those that are known by their text. In gpt-oss a message ends with
  * <|end|> and an answer, which has several, with one of two others. */

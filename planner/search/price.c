@@ -147,11 +147,12 @@ static int price_variant(struct pricing *w, const struct variant_price *x, struc
     return r;
 }
 
-/* Does a variant cost in this layer what it costs in the representative? A subsampled estimate takes that for granted. */
+/* Does a variant cost in this layer what it costs in the representative? A subsampled estimate takes that for granted. Where padding alone
+ * differs the layer is priced by itself. */
 static int costs_the_same(const struct pricing *w, const struct variant_price *x, const struct variant_price *o)
 {
     return w->s->every > 1 || (x->c.variant == o->c.variant && x->more == o->more &&
-                               !memcmp(&x->layer, &o->layer, sizeof x->layer));
+                               !memcmp(&x->layer, &o->layer, sizeof x->layer)); /* NOLINT(bugprone-suspicious-memory-comparison) */
 }
 
 /* The curves of the layer's representative. */

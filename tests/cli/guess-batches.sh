@@ -24,9 +24,10 @@ def lines(name): return [json.loads(l) for l in open('$tmp/' + name)]
 $1" "${@:2}"; }
 
 # ---- a file of prompts: texts that repeat, of different lengths, so that some end while others go on ----
+texts=$(of 9 6)
 py "
 with open('$tmp/p.jsonl', 'w') as f:
-    for i in range(9):
+    for i in range($texts):
         words = 'One day a red cat sat on a %s mat. ' % 'big wet old'.split()[i % 3]
         print(json.dumps({'prompt': words * (1 + i % 3) + 'One day', 'n': 5 + 7 * i % 31, 'seed': i, 'ignore_eos': i % 2 == 0}), file=f)"
 prompts() { gen -q --prompts "$tmp/p.jsonl" --seed 3 "$@"; }
@@ -35,7 +36,7 @@ same() # OPTION... -- GUESSES...
     local how=()
     while [ "$1" != -- ]; do how+=("$1"); shift; done
     shift
-    prompts "${how[@]}" > "$tmp/plain" && prompts "${how[@]}" "$@" > "$tmp/guessed" && [ "$(wc -l < "$tmp/plain")" -eq 10 ] &&
+    prompts "${how[@]}" > "$tmp/plain" && prompts "${how[@]}" "$@" > "$tmp/guessed" && [ "$(wc -l < "$tmp/plain")" -eq $((texts + 1)) ] &&
         cmp "$tmp/plain" "$tmp/guessed"
 }
 check "lookup, greedy" same --temp 0 -- --guess lookup

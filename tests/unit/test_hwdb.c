@@ -748,6 +748,39 @@ static void revision_1(const struct hash128 *want)
     hw_free(&h);
 }
 
+/* Points that lie by kernel give the same answers as where all are looked at: kernels that are measured, and names before, between and
+ * behind them. */
+static void by_kernel(void)
+{
+    static const char *const names[] = { "axpy/f16", "rows/f16/f32", "rows/q4_0/q8", "rows/q8_0/q8", "work/start" };
+    static const char *const asked[] = { "a", "axpy/f16", "axpy/f32", "rows/f16/f32", "rows/q4_0", "rows/q4_0/q8", "rows/q8_0/q8",
+                                         "work/start", "work/turn", "zzz" };
+    struct hw_compute c[60];
+    struct hw h = { .compute = c, .n_compute = 60, .n_classes = 1, .classes = { { .n_cores = 4 } } };
+    int other = 0, some = 0;
+    memset(c, 0, sizeof c);
+    for (int i = 0; i < 60; i++) {
+        c[i] = (struct hw_compute){ .core_class = i % 3 - 1, .pattern = (enum hw_pattern)(i / 3 % 2), .dram = i / 6 % 2, .threads = 1,
+                                    .row_len = 256, .batch = 1, .ns_per_row = { 90 + i, 100 + i, 110 + i }, .flops_per_s = 1e9 + i };
+        snprintf(c[i].kernel, sizeof c[i].kernel, "%s", names[i / 12]);
+    }
+    for (int i = 0; i < (int)(sizeof asked / sizeof asked[0]); i++)
+        for (int k = 0; k < 12; k++) {
+            struct hw_rows q = { .kernel = asked[i], .core_class = k % 3 - 1, .pattern = (enum hw_pattern)(k / 3 % 2), .dram = k / 6,
+                                 .threads = 1, .batch = 1, .row_len = 300 };
+            double all[3], near[3];
+            for (h.by_kernel = 0; h.by_kernel < 2; h.by_kernel++) {
+                double *v = h.by_kernel ? near : all;
+                v[0] = hw_row_ns(&h, &q, HW_TYPICAL);
+                v[1] = hw_work_ns(&h, asked[i], q.core_class, 1, 256, HW_TYPICAL);
+                v[2] = hw_fetched_tokens(&h, asked[i], q.pattern, 256, 4);
+            }
+            other += memcmp(all, near, sizeof all) != 0;
+            some += all[0] > 0;
+        }
+    CHECK_MSG(other == 0 && some == 12 * 5, "%d differ, %d known", other, some);
+}
+
 int main(void)
 {
     struct hwdb *d = NULL;
@@ -789,6 +822,7 @@ int main(void)
     hw_free(&h);
     imports();
     stated_rates();
+    by_kernel();
     crowds();
     not_databases();
     two_writers();

@@ -154,6 +154,7 @@ struct hw {
     int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points;
     struct hw_class classes[HW_MAX_CLASSES];
     struct hw_compute *compute;
+    int by_kernel;                   /* compute is in strcmp's order of kernels, as hwdb_load leaves it: those of one are found faster */
     struct hw_memory *memory;
     struct hw_storage *storage_points;
     struct hw_accel *accels;

@@ -1,6 +1,6 @@
 /* Interpolation between measured points: the questions a planner asks of a device. Points are few (hundreds)
- * and grids may be ragged or hand-made, so nothing is sorted or indexed: the points that belong to the curve asked
- * for are picked, and each dimension finds its bracketing values by one scan over those that agree in the dimensions
+ * and grids may be ragged or hand-made, so nothing need be sorted: the points that belong to the curve asked
+ * for are picked (where points lie by kernel, among that kernel's), and each dimension finds its bracketing values by one scan over those that agree in the dimensions
  * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are
  * logarithmic throughout, since block sizes, depths and rates all span decades and their curves are close to power
  * laws in between. */
@@ -28,7 +28,7 @@ enum { DIMS = 3 };
  * are positive. In a dimension with its bit in `proportional` values grow with the coordinate beyond the end. */
 struct curve {
     const struct hw *h;
-    int n;
+    int first, n; /* points from first to n */
     int (*get)(const struct hw *h, int i, const void *filter, double x[DIMS], double *y);
     const void *filter;
     double at[DIMS];
@@ -39,7 +39,7 @@ struct curve {
 static double nested(const struct curve *c, int dim, double fixed[DIMS])
 {
     double lo = 0, hi = 0, x[DIMS], y;
-    for (int i = 0; i < c->n; i++) {
+    for (int i = c->first; i < c->n; i++) {
         if (!c->get(c->h, i, c->filter, x, &y))
             continue;
         int same = 1;
@@ -91,7 +91,7 @@ static int pick(const struct curve *c, struct picked *out)
 {
     double x[DIMS], y;
     out->n = 0;
-    for (int i = 0; i < c->n; i++) {
+    for (int i = c->first; i < c->n; i++) {
         if (!c->get(c->h, i, c->filter, x, &y))
             continue;
         if (out->n == PICKED)
@@ -107,6 +107,7 @@ static struct curve nearer(const struct curve *c, struct picked *few)
 {
     struct curve near = *c;
     if (pick(c, few)) {
+        near.first = 0;
         near.n = few->n;
         near.get = picked_get;
         near.filter = few;
@@ -389,12 +390,33 @@ static int compute_get(const struct hw *h, int i, const void *filter, double x[D
     return *y > 0;
 }
 
+/* Of points by kernel, the first whose kernel is not before this one, or (after) is behind it. */
+static int kernel_bound(const struct hw *h, const char *kernel, int after)
+{
+    int lo = 0, hi = h->n_compute;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (strcmp(h->compute[mid].kernel, kernel) < after)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The points among which those of a kernel are. */
+static void kernel_points(const struct hw *h, const char *kernel, int *first, int *n)
+{
+    *first = h->by_kernel ? kernel_bound(h, kernel, 0) : 0;
+    *n = h->by_kernel ? kernel_bound(h, kernel, 1) : h->n_compute;
+}
+
 /* More threads than the curve's points have: as if they scaled, up to the cores there are. */
 static double thread_scale(const struct curve *c, int cores, int threads)
 {
     int most = 0;
     double x[DIMS], y;
-    for (int i = 0; i < c->n; i++)
+    for (int i = c->first; i < c->n; i++)
         if (c->get(c->h, i, c->filter, x, &y) && (int)x[0] > most)
             most = (int)x[0];
     int can = threads < cores ? threads : cores;
@@ -403,11 +425,14 @@ static double thread_scale(const struct curve *c, int cores, int threads)
 
 static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
 {
+    int first, n;
+    kernel_points(h, q->kernel, &first, &n);
     for (int k = 0; k < 4; k++) { /* as asked; the other pattern; the other residence; both other */
         struct compute_filter f = { q->kernel, k & 1 ? (enum hw_pattern) !q->pattern : q->pattern, stat,
                                     q->core_class, k & 2 ? !q->dram : q->dram };
         struct curve c = { .h = h,
-                           .n = h->n_compute,
+                           .first = first,
+                           .n = n,
                            .get = compute_get,
                            .filter = &f,
                            .at = { q->threads > 0 ? q->threads : 1, q->batch, q->row_len },
@@ -423,8 +448,9 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
 
 int hw_fetched_tokens(const struct hw *h, const char *kernel, enum hw_pattern pattern, int row_len, int batch)
 {
-    int most = 1;
-    for (int i = 0; i < h->n_compute && batch > 1; i++) {
+    int most = 1, first, n;
+    kernel_points(h, kernel, &first, &n);
+    for (int i = first; i < n && batch > 1; i++) {
         const struct hw_compute *p = &h->compute[i];
         if (p->dram && p->pattern == pattern && p->row_len <= row_len && p->batch > most && p->batch <= batch &&
             strcmp(p->kernel, kernel) == 0)
@@ -438,8 +464,8 @@ double hw_work_ns(const struct hw *h, const char *work, int core_class, int thre
     int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0 &&
                 strcmp(work, "work/act") != 0 && strcmp(work, "work/sift") != 0;
     struct compute_filter f = { work, HW_RANDOM, stat, core_class, 1 };
-    struct curve c = { .h = h, .n = h->n_compute, .get = compute_get, .filter = &f, .at = { threads, 1, size },
-                       .proportional = grows ? 4 : 0 };
+    struct curve c = { .h = h, .get = compute_get, .filter = &f, .at = { threads, 1, size }, .proportional = grows ? 4 : 0 };
+    kernel_points(h, work, &c.first, &c.n);
     return curve_value(&c);
 }
 
@@ -447,7 +473,9 @@ double hw_work_ns(const struct hw *h, const char *work, int core_class, int thre
 static double stated_flops(const struct hw *h, int core_class, const char *kernel)
 {
     double shared = 0;
-    for (int i = 0; i < h->n_compute; i++) {
+    int first, n;
+    kernel_points(h, kernel, &first, &n);
+    for (int i = first; i < n; i++) {
         const struct hw_compute *p = &h->compute[i];
         if (strcmp(p->kernel, kernel) != 0 || p->threads < 1)
             continue;

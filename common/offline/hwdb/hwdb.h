@@ -157,6 +157,7 @@ struct hw {
     int by_kernel;                   /* compute is in strcmp's order of kernels, as hwdb_load leaves it: those of one are found faster */
     struct hw_memory *memory;
     struct hw_storage *storage_points;
+    int reads_first[2][2], reads_end[2][2]; /* of a loaded device: [backend][pattern] among which storage_points its own are; else 0 */
     struct hw_accel *accels;
     struct hw_accel_point *accel_points;
     struct hash128 hash; /* of all of the above in canonical order, not of dates and notes; of corrections too where

@@ -376,6 +376,12 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        HWDB_ACCEL_POINT_ROWS, id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
                        (void **)&h->accel_points, &h->n_accel_points, e)) < 0)
         return r;
+    for (int i = h->n_storage - 1; i >= 0; i--) {
+        const struct hw_storage *p = &h->storage_points[i];
+        int *end = &h->reads_end[p->backend][p->pattern];
+        h->reads_first[p->backend][p->pattern] = i;
+        *end = *end ? *end : i + 1;
+    }
     h->by_kernel = 1;
     for (int i = 1; i < h->n_compute; i++)
         h->by_kernel &= strcmp(h->compute[i - 1].kernel, h->compute[i].kernel) <= 0;

@@ -1,9 +1,8 @@
-/* Interpolation between measured points: the questions a planner asks of a device. Points are few (hundreds)
- * and grids may be ragged or hand-made, so nothing need be sorted: the points that belong to the curve asked
- * for are picked (where points lie by kernel, among that kernel's), and each dimension finds its bracketing values by one scan over those that agree in the dimensions
- * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are
- * logarithmic throughout, since block sizes, depths and rates all span decades and their curves are close to power
- * laws in between. */
+/* Interpolation between measured points: the questions a planner asks of a device. Points are few (hundreds) and grids may be ragged or
+ * hand-made, so nothing need be sorted: the points that belong to the curve asked for are picked (of a loaded device, among those of the
+ * kernel or of the kind of reads), and each dimension finds its bracketing values by one scan over those that agree in the dimensions
+ * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are logarithmic throughout,
+ * since block sizes, depths and rates all span decades and their curves are close to power laws in between. */
 #include "common/offline/hwdb/hwdb.h"
 
 #include "common/kernels/quant.h"
@@ -183,6 +182,14 @@ static int storage_get(const struct hw *h, int i, const void *filter, double x[D
     return *y > 0;
 }
 
+/* The points among which those are that a filter admits. */
+static void storage_points(const struct hw *h, const struct storage_filter *f, int *first, int *n)
+{
+    int last = h->reads_end[f->backend][f->pattern], all = last == 0;
+    *first = all ? 0 : h->reads_first[f->backend][f->pattern];
+    *n = all || last > h->n_storage ? h->n_storage : last;
+}
+
 static double distance(double a, double b)
 {
     return fabs(log(a) - log(b));
@@ -192,9 +199,10 @@ static double distance(double a, double b)
 static int nearest_lanes(const struct hw *h, const struct storage_filter *f, int lanes)
 {
     struct storage_filter any = *f;
-    int best = 0;
+    int best = 0, first, n;
     any.lanes = 0;
-    for (int i = 0; i < h->n_storage; i++) {
+    storage_points(h, f, &first, &n);
+    for (int i = first; i < n; i++) {
         double x[DIMS], y;
         if (!storage_get(h, i, &any, x, &y))
             continue;
@@ -211,17 +219,17 @@ static int nearest_lanes(const struct hw *h, const struct storage_filter *f, int
 static double storage_at(const struct hw *h, const struct storage_filter *f, double range, double depth,
                          double block)
 {
-    struct curve c = {
-        .h = h, .n = h->n_storage, .get = storage_get, .filter = f, .at = { range, depth, block }
-    };
+    struct curve c = { .h = h, .get = storage_get, .filter = f, .at = { range, depth, block } };
+    storage_points(h, f, &c.first, &c.n);
     return curve_value(&c);
 }
 
 /* The class whose points form the main grid: unpinned ones, else the class with most points. */
 static int storage_base_class(const struct hw *h, const struct storage_filter *f)
 {
-    int count[HW_MAX_CLASSES + 1] = { 0 }, best = 0;
-    for (int i = 0; i < h->n_storage; i++) {
+    int count[HW_MAX_CLASSES + 1] = { 0 }, best = 0, first, n;
+    storage_points(h, f, &first, &n);
+    for (int i = first; i < n; i++) {
         struct storage_filter one = *f;
         double x[DIMS], y;
         one.lanes = 0;
@@ -241,9 +249,11 @@ static double class_ratio(const struct hw *h, const struct storage_filter *base,
 {
     struct storage_filter f = *base;
     double best = INFINITY, ratio = 1;
+    int first, n;
     f.core_class = core_class;
     f.lanes = 0;
-    for (int i = 0; i < h->n_storage; i++) {
+    storage_points(h, &f, &first, &n);
+    for (int i = first; i < n; i++) {
         double x[DIMS], y, d = 0;
         if (!storage_get(h, i, &f, x, &y))
             continue;

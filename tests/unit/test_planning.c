@@ -214,7 +214,7 @@ static void test_chunk(void)
     q.context = 1024;
     q.form = few_forms[test_short()];
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
-    for (int i = 0; i < 5; i += 2)
+    for (int i = 0; i < 5; i += test_short() ? 4 : 2)
         for (int last = 0, k = 0; k < 3; k++) {
             struct plan p, fast;
             q.memory[0] = floor_bytes + (uint64_t)i * 900000;

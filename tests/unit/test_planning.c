@@ -214,8 +214,8 @@ static void test_chunk(void)
     q.context = 1024;
     q.form = few_forms[test_short()];
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
-    for (int i = 0; i < 5; i += test_short() ? 4 : 2)
-        for (int last = 0, k = 0; k < 3; k++) {
+    for (int i = 0; i < 5; i += 2)
+        for (int last = 0, k = 0; k < 3; k += test_short() ? 2 : 1) {
             struct plan p, fast;
             q.memory[0] = floor_bytes + (uint64_t)i * 900000;
             q.prompt_weight = (double[]){ 0, 1, 1000 }[k];

@@ -146,8 +146,8 @@ static void print_batches(const struct trace_info *i, const struct layer_stats *
 static void print_foreseen(const struct trace_info *i, const struct layer_stats *all)
 {
     int k = i->h.n_experts_used;
-    printf("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before\n%-18s",
-           "layer / guesses");
+    printf("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before%s\n%-18s",
+           all[0].unknown ? "" : ",\nof the first layer by what it says of embedded tokens", "layer / guesses");
     for (int w = 1; w <= k; w++)
         printf(" %6d", w);
     printf("\n");

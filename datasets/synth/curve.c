@@ -85,9 +85,10 @@ int synth_expect(const struct synth_design *d, struct synth_expect *out, struct 
     enum { N = 1000 }; /* quantiles per layer */
     const struct synth_setting *s = &d->ask.setting;
     int layers = d->ask.shape.n_layers, n = layers * N;
-    double *p = malloc(((size_t)n + N) * sizeof *p), *one = p + n, fired = 0, again = 0;
+    double *p = malloc(((size_t)n + N) * sizeof *p), fired = 0, again = 0;
     if (!p)
         return err_set(e, ERR_NOMEM, "%d layers", layers);
+    double *one = p + n;
     struct synth_expect x = { .rank = d->n_code + SYNTH_BLOCK * (d->n_strands + d->own_strands) + 1, .correlation = lag1(s) };
     for (int l = 0; l < layers; l++)
         for (int i = 0; i < N; i++) {

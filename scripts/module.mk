@@ -99,7 +99,7 @@ format-check:
 	$(Q)python3 scripts/format_check.py $(C_FILES)
 format:
 	clang-format -i $(FILES)
-analyze:
+analyze: $(B)/hwdb_sql.inc $(B)/opencl_kernels.inc
 	$(Q)B=$(B) scripts/analyze.sh $(C_FILES)
 
 help:

@@ -14,7 +14,8 @@ TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
 TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh engines-plan.sh guess-batches.sh) \
-                $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh soak.sh) $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
+                $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh soak.sh) \
+                $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
 # sanitizers. Commands that the scripts among them run are other tests' as well.
 TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,accuracy.sh bench.sh build.sh completions.sh datasets.sh \
@@ -74,7 +75,7 @@ check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
 .PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests
-.PHONY: check-layers check-headers check-symbols check-lines check-words
+.PHONY: check-layers check-headers check-symbols check-lines check-words check-tidy
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
@@ -97,11 +98,12 @@ check-threads: $(TEST_THREADS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES_ALL)
-check-layers check-headers check-symbols check-lines check-words: runtime $(TEST_LIBS)
+check-layers check-headers check-symbols check-lines check-words check-tidy: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
 # What each test of check-all reaches of the programs that no other test reaches, by gcov, and its CPU time (of LOGS, a run of any variant):
-# tests/edges.py. Without what looks at sources and scripts; what fails in such a build (memory that runs out) is counted as far as it comes. EDGES_OF=check: of check; after both, EDGES_FLAGS='--against build/edges/counts/check' lists what check-all reaches alone.
+# tests/edges.py. Without what looks at sources and scripts; what fails in such a build (memory that runs out) is counted as far as it comes.
+# EDGES_OF=check: of check; after both, EDGES_FLAGS='--against build/edges/counts/check' lists what check-all reaches alone.
 EDGES_BUILD  := B=build/edges CFLAGS='-O1 --coverage' LDFLAGS=--coverage
 EDGES_OF     ?= check-all
 EDGES_COUNTS := build/edges/counts/$(EDGES_OF)

@@ -28,8 +28,7 @@ report()
         rm -f "$log.inputs" "$log.inputs.new"
         [ "$r" -ne 124 ] || echo "  stopped after ${TEST_TIMEOUT:-1800} s"
         [ "$r" -eq 0 ] || echo "  exit status $r"
-        grep '^not ok' "$log"
-        grep -v -e '^ok ' -e '^not ok' "$log" | tail -n 60
+        grep -v '^ok ' "$log" | awk '{ l[NR] = $0 } END { for (i = 1; i <= NR; i++) if (i > NR - 60 || l[i] ~ /^not ok/) print l[i] }'
         ;;
     PASS) [ ! -e "$log.inputs.new" ] || mv "$log.inputs.new" "$log.inputs" ;;
     SKIP) grep -m 1 -i 'skip' "$log" | sed 's/^/        /' ;;

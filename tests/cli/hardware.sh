@@ -414,7 +414,7 @@ for i in range(cases):
     if r.returncode not in (0, 3) or (r.returncode == 3 and ' line ' not in r.stderr):
         sys.exit(f'variant {i}: exit {r.returncode}: {r.stderr}')
     refused += r.returncode == 3
-if not cases / 8 < refused < cases:
+if not 20 * cases / 150 < refused < cases:
     sys.exit(f'{refused} refused')
 PY
 }

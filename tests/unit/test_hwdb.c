@@ -748,17 +748,16 @@ static void revision_1(const struct hash128 *want)
     hw_free(&h);
 }
 
-/* Points that lie by kernel give the same answers as where all are looked at: kernels that are measured, and names before, between and
- * behind them. */
+/* Points that lie by kernel give the same answers as where all are looked at: kernels that are measured, names before, between and behind
+ * them, which a stated rate answers for. */
 static void by_kernel(void)
 {
-    static const char *const names[] = { "axpy/f16", "rows/f16/f32", "rows/q4_0/q8", "rows/q8_0/q8", "work/start" };
+    static const char *const names[] = { "axpy/f16", "flops/fp32", "rows/f16/f32", "rows/q4_0/q8", "work/start" };
     static const char *const asked[] = { "a", "axpy/f16", "axpy/f32", "rows/f16/f32", "rows/q4_0", "rows/q4_0/q8", "rows/q8_0/q8",
                                          "work/start", "work/turn", "zzz" };
     struct hw_compute c[60];
     struct hw h = { .compute = c, .n_compute = 60, .n_classes = 1, .classes = { { .n_cores = 4 } } };
     int other = 0, some = 0;
-    memset(c, 0, sizeof c);
     for (int i = 0; i < 60; i++) {
         c[i] = (struct hw_compute){ .core_class = i % 3 - 1, .pattern = (enum hw_pattern)(i / 3 % 2), .dram = i / 6 % 2, .threads = 1,
                                     .row_len = 256, .batch = 1, .ns_per_row = { 90 + i, 100 + i, 110 + i }, .flops_per_s = 1e9 + i };
@@ -768,17 +767,38 @@ static void by_kernel(void)
         for (int k = 0; k < 12; k++) {
             struct hw_rows q = { .kernel = asked[i], .core_class = k % 3 - 1, .pattern = (enum hw_pattern)(k / 3 % 2), .dram = k / 6,
                                  .threads = 1, .batch = 1, .row_len = 300 };
-            double all[3], near[3];
+            double all[4], near[4];
             for (h.by_kernel = 0; h.by_kernel < 2; h.by_kernel++) {
                 double *v = h.by_kernel ? near : all;
                 v[0] = hw_row_ns(&h, &q, HW_TYPICAL);
                 v[1] = hw_work_ns(&h, asked[i], q.core_class, 1, 256, HW_TYPICAL);
                 v[2] = hw_fetched_tokens(&h, asked[i], q.pattern, 256, 4);
+                v[3] = hw_class_flops_per_s(&h, q.core_class, asked[i], HW_TYPICAL);
             }
             other += memcmp(all, near, sizeof all) != 0;
             some += all[0] > 0;
         }
-    CHECK_MSG(other == 0 && some == 12 * 5, "%d differ, %d known", other, some);
+    CHECK_MSG(other == 0 && some == 12 * 10, "%d differ, %d known", other, some);
+}
+
+/* A loaded device's reads are looked for among those of their backend and pattern: the answers are those of all points. */
+static void by_reads(const struct hw *h)
+{
+    struct hw all = *h;
+    int other = 0, some = 0;
+    memset(all.reads_first, 0, sizeof all.reads_first);
+    memset(all.reads_end, 0, sizeof all.reads_end);
+    for (int backend = HW_ANY_BACKEND; backend <= HW_URING; backend++)
+        for (int pattern = HW_SEQ; pattern <= HW_RANDOM; pattern++)
+            for (int k = 0; k < 24; k++) {
+                struct hw_read q = { .backend = (enum hw_backend)backend, .pattern = (enum hw_pattern)pattern,
+                                     .block_bytes = 4096u << k % 4, .queue_depth = 1 << k / 4 % 2, .lanes = 1 + k / 8,
+                                     .core_class = k / 8 - 1 };
+                double a = hw_storage_bytes_per_s(&all, &q, HW_TYPICAL), b = hw_storage_bytes_per_s(h, &q, HW_TYPICAL);
+                other += memcmp(&a, &b, sizeof a) != 0;
+                some += a > 0;
+            }
+    CHECK_MSG(other == 0 && some > 0, "%d differ, %d known", other, some);
 }
 
 int main(void)
@@ -804,6 +824,7 @@ int main(void)
     CHECK(hwdb_load(path, "box", &again, &e) == 0 && hash_equal(h.hash, again.hash));
     hw_free(&again);
     questions(&h);
+    by_reads(&h);
     conditions(&h);
     monotone(&h);
     CHECK(file_slurp(path, 1 << 24, &data, &len, &e) == 0);

@@ -11,8 +11,11 @@
 
 #include <math.h>
 
-/* In short runs where a test is not of layouts: one, not the best of all. */
-static const int few_forms[2] = { -1, LAYOUT_SPLIT };
+/* Where a test is not of layouts: the best of all, in short runs one. */
+static int any_form(void)
+{
+    return test_short() ? LAYOUT_SPLIT : -1;
+}
 
 static struct request request(uint64_t memory)
 {
@@ -141,7 +144,7 @@ static void test_whole(void)
     struct err e = { 0 };
     uint64_t floor_bytes;
     q.max_batch = 4;
-    q.form = few_forms[test_short()];
+    q.form = any_form();
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
     q.n_memory = 4;
     for (int i = 0; i < 4; i++)
@@ -212,7 +215,7 @@ static void test_chunk(void)
     uint64_t floor_bytes;
     int sizes[2] = { PLANNING_MOST_CHUNK, 0 };
     q.context = 1024;
-    q.form = few_forms[test_short()];
+    q.form = any_form();
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
     for (int i = 0; i < 5; i += 2)
         for (int last = 0, k = 0; k < 3; k += test_short() ? 2 : 1) {
@@ -258,7 +261,7 @@ static void test_infeasible(void)
     struct request q = request(1 << 20);
     struct plan p;
     struct err e = { 0 };
-    q.form = few_forms[test_short()];
+    q.form = any_form();
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
     CHECK_MSG(strstr(e.msg, "--memory 1.0 MiB") && strstr(e.msg, "--context 64"), "%s", e.msg);
     q.memory[0] = (uint64_t)number_after(e.msg, "floor of ");

@@ -183,11 +183,11 @@ static int storage_get(const struct hw *h, int i, const void *filter, double x[D
 }
 
 /* The points among which those are that a filter admits. */
-static void storage_points(const struct hw *h, const struct storage_filter *f, int *first, int *n)
+static void read_points(const struct hw *h, const struct storage_filter *f, int *first, int *n)
 {
-    int last = h->reads_end[f->backend][f->pattern], all = last == 0;
-    *first = all ? 0 : h->reads_first[f->backend][f->pattern];
-    *n = all || last > h->n_storage ? h->n_storage : last;
+    int end = h->reads_end[f->backend][f->pattern];
+    *first = h->reads_first[f->backend][f->pattern];
+    *n = end && end < h->n_storage ? end : h->n_storage;
 }
 
 static double distance(double a, double b)
@@ -201,7 +201,7 @@ static int nearest_lanes(const struct hw *h, const struct storage_filter *f, int
     struct storage_filter any = *f;
     int best = 0, first, n;
     any.lanes = 0;
-    storage_points(h, f, &first, &n);
+    read_points(h, f, &first, &n);
     for (int i = first; i < n; i++) {
         double x[DIMS], y;
         if (!storage_get(h, i, &any, x, &y))
@@ -220,7 +220,7 @@ static double storage_at(const struct hw *h, const struct storage_filter *f, dou
                          double block)
 {
     struct curve c = { .h = h, .get = storage_get, .filter = f, .at = { range, depth, block } };
-    storage_points(h, f, &c.first, &c.n);
+    read_points(h, f, &c.first, &c.n);
     return curve_value(&c);
 }
 
@@ -228,7 +228,7 @@ static double storage_at(const struct hw *h, const struct storage_filter *f, dou
 static int storage_base_class(const struct hw *h, const struct storage_filter *f)
 {
     int count[HW_MAX_CLASSES + 1] = { 0 }, best = 0, first, n;
-    storage_points(h, f, &first, &n);
+    read_points(h, f, &first, &n);
     for (int i = first; i < n; i++) {
         struct storage_filter one = *f;
         double x[DIMS], y;
@@ -252,7 +252,7 @@ static double class_ratio(const struct hw *h, const struct storage_filter *base,
     int first, n;
     f.core_class = core_class;
     f.lanes = 0;
-    storage_points(h, &f, &first, &n);
+    read_points(h, &f, &first, &n);
     for (int i = first; i < n; i++) {
         double x[DIMS], y, d = 0;
         if (!storage_get(h, i, &f, x, &y))
@@ -544,7 +544,10 @@ double hw_class_flops_per_s(const struct hw *h, int core_class, const char *kern
     struct hw_rows q = {
         .kernel = kernel, .core_class = core_class, .pattern = HW_SEQ, .threads = 1, .batch = 1
     };
-    for (int i = 0; kernel && i < h->n_compute; i++)
+    int first = 0, n = 0;
+    if (kernel)
+        kernel_points(h, kernel, &first, &n);
+    for (int i = first; i < n; i++)
         if (h->compute[i].core_class == core_class && h->compute[i].row_len > q.row_len &&
             strcmp(h->compute[i].kernel, kernel) == 0)
             q.row_len = h->compute[i].row_len;

@@ -7,6 +7,7 @@
 #include "common/base/file_behind.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/size.h"
 #include "common/base/version.h"
@@ -585,7 +586,7 @@ int build_dry_run(const struct build *b, int json, struct err *e)
         return r;
     }
     char f[24], m[24], s[24];
-    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
+    print("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
            size_format(file, f, sizeof f), size_format(space, s, sizeof s),
            size_format(memory, m, sizeof m));
     return 0;

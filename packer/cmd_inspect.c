@@ -1,10 +1,12 @@
 /* thermo-pack inspect: what a packed model holds, from its header, table and small sections. */
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/pack/pack.h"
 #include "packer/cmd.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct opt_usage usage = {
@@ -54,34 +56,41 @@ static void print_layers(const struct layout *l, int kind)
             ;
         if (l->kind[i] != kind)
             continue;
-        printf("%s%d", before, i);
+        print("%s%d", before, i);
         if (end > i + 1)
-            printf(" to %d", end - 1);
+            print(" to %d", end - 1);
         before = ", ";
     }
+}
+
+/* NULL: none, or it is no JSON. */
+static struct js *provenance(const struct pack *p)
+{
+    struct err ignored = { 0 };
+    return p->provenance ? js_parse(p->provenance, strlen(p->provenance), "provenance", &ignored) : NULL;
 }
 
 static void text_layout(const struct pack *p)
 {
     const struct layout *l = &p->shapes.l;
-    printf("layout    %s%s, clusters of %u, blocks of %u B", layout_form_name(l->form), l->packed ? ", packed" : "",
+    print("layout    %s%s, clusters of %u, blocks of %u B", layout_form_name(l->form), l->packed ? ", packed" : "",
            l->cluster_neurons, l->block_bytes);
     for (int k = 0; k < l->n_kinds; k++) {
         const struct layout_shape *s = &p->shapes.kind[k];
         if (l->n_kinds > 1) {
-            printf("%s  ", k ? "" : "\n");
+            print("%s  ", k ? "" : "\n");
             print_layers(l, k);
         }
-        printf("%s gate %s, up %s, down %s\n", l->n_kinds > 1 ? ":" : ";", type_name(s->type[0]), type_name(s->type[1]),
+        print("%s gate %s, up %s, down %s\n", l->n_kinds > 1 ? ":" : ";", type_name(s->type[0]), type_name(s->type[1]),
                type_name(s->type[2]));
         for (int i = 0; i < s->n_parts; i++) {
             const struct layout_part *q = &s->part[i];
-            printf("  part %d  ", i);
+            print("  part %d  ", i);
             if (q->record_neurons > 1)
-                printf("tile of %u neurons %u B, ", q->record_neurons, q->record_bytes);
+                print("tile of %u neurons %u B, ", q->record_neurons, q->record_bytes);
             else
-                printf("record %u B, ", q->record_bytes);
-            printf("%u per unit, %u units of %u B every %llu B, a read of at most %u B\n", q->neurons_per_unit / q->record_neurons,
+                print("record %u B, ", q->record_bytes);
+            print("%u per unit, %u units of %u B every %llu B, a read of at most %u B\n", q->neurons_per_unit / q->record_neurons,
                    q->n_units, q->unit_bytes, (unsigned long long)q->stride_bytes, q->read_bytes);
         }
     }
@@ -96,40 +105,47 @@ static void text(const struct pack *p, int tensors)
     hash_text(p->model_hash, a);
     hash_text(p->order_hash, b);
     hash_text(p->layout_hash, c);
-    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d%s", h->name, h->arch, h->n_layers, h->d_model,
+    print("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d%s", h->name, h->arch, h->n_layers, h->d_model,
            h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff, h->thresholds ? " with thresholds" : "");
     if (h->n_experts)
-        printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
+        print(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     if (h->n_lead)
-        printf("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
+        print("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
     if (h->mtp)
-        printf("; block %d of its model, a layer for multi-token prediction", h->mtp);
-    printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
-    printf("format    revision %d; %s\n", p->revision,
+        print("; block %d of its model, a layer for multi-token prediction", h->mtp);
+    print("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
+    print("format    revision %d; %s\n", p->revision,
            p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
     text_layout(p);
-    printf("sizes     file %s, neurons %s, dense %s", size_format(p->file.size, s[0], sizeof s[0]),
+    print("sizes     file %s, neurons %s, dense %s", size_format(p->file.size, s[0], sizeof s[0]),
            size_format(neuron_bytes(p), s[1], sizeof s[1]), size_format(bytes, s[2], sizeof s[2]));
-    printf(" (stored in %s)\n", size_format(stored, s[0], sizeof s[0]));
+    print(" (stored in %s)\n", size_format(stored, s[0], sizeof s[0]));
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (predictor_bytes(p, i))
-            printf("predictor %s in all that see the input '%s'\n",
+            print("predictor %s in all that see the input '%s'\n",
                    size_format(predictor_bytes(p, i), s[0], sizeof s[0]),
                    predict_input_name((enum predict_input)i));
     for (int i = 0; tensors && i < p->n_predictors; i++) {
         const struct pack_predictor *x = &p->predictors[i];
-        printf("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input),
+        print("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input),
                predict_type_name(x->type1), predict_type_name(x->type2), x->rank, x->two_sided ? ", two-sided" : x->relu ? ", ReLU" : "",
                (unsigned long long)x->offset, (unsigned long long)x->bytes);
     }
     for (int i = 0; tensors && i < p->n_dense; i++) {
         const struct pack_dense *d = &p->dense[i];
-        printf("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role),
+        print("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role),
                type_name(d->type), (unsigned long long)d->dims[0], (unsigned long long)d->dims[1],
                (unsigned long long)d->offset, (unsigned long long)d->stored_bytes, d->zstd ? " zstd" : "");
     }
-    if (p->provenance)
-        printf("provenance\n%s\n", p->provenance);
+    struct js *o = provenance(p);
+    char *text = o ? js_text(o, 2, 6) : NULL;
+    if (text) {
+        print("provenance\n");
+        print_data(text, strlen(text)); /* JSON has escaped its strings */
+        print("\n");
+    }
+    free(text);
+    js_free(o);
 }
 
 static struct js *part_json(const struct layout_part *q)
@@ -269,8 +285,7 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set(o, "predictors", predictors_json(p));
     if (tensors)
         js_set(o, "tensors", tensors_json(p));
-    struct err ignored = { 0 };
-    struct js *prov = p->provenance ? js_parse(p->provenance, strlen(p->provenance), "provenance", &ignored) : NULL;
+    struct js *prov = provenance(p);
     if (prov)
         js_set(o, "provenance", prov);
     int r = js_print(stdout, o, 2, 6, e);

@@ -2,6 +2,7 @@
  * trace or plan is needed. What it shares with its model, embeddings and head, is not copied. */
 #include "common/base/cpu.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "packer/build.h"
@@ -85,7 +86,7 @@ static void report_text(const struct build *b, const struct build_report *r)
 {
     const struct model *m = b->source->model;
     char f[24], n[24], d[24];
-    printf("wrote %s: %s, of which %s are neurons and %s other weights; block %d, %s embeddings, %s head; in %.1f s\n", b->out_path,
+    print("wrote %s: %s, of which %s are neurons and %s other weights; block %d, %s embeddings, %s head; in %.1f s\n", b->out_path,
            size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
            size_format(r->dense_bytes, d, sizeof d), m->h.mtp, shared(m, MODEL_TOKEN_EMBD) ? "the model's" : "own",
            shared(m, MODEL_OUTPUT) ? "the model's" : "own", r->seconds);

@@ -2,6 +2,7 @@
 #include "common/base/cpu.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "packer/build.h"
@@ -229,7 +230,7 @@ static void report_changes(const struct build *b, const struct build_report *r)
             char layers[48] = "";
             if (c.n_layers < all)
                 snprintf(layers, sizeof layers, " from %s in %d of %d layers", quant_traits(c.from)->name, c.n_layers, all);
-            printf("%s is stored as %s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
+            print("%s is stored as %s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
                    layers, c.relative_rms);
         }
 }
@@ -238,11 +239,11 @@ static void report_changes(const struct build *b, const struct build_report *r)
 static void report_text(const struct build *b, const struct build_report *r, const struct quality *q)
 {
     char f[24], n[24];
-    printf("wrote %s: %s, of which %s are neurons in %s form; in %.1f s (%.0f MB/s)\n", b->out_path,
+    print("wrote %s: %s, of which %s are neurons in %s form; in %.1f s (%.0f MB/s)\n", b->out_path,
            size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
            layout_form_name(b->shapes.l.form), r->seconds, (double)r->file_bytes / 1e6 / r->seconds);
     if (r->predictor_bytes)
-        printf("predictors take %s\n", size_format(r->predictor_bytes, f, sizeof f));
+        print("predictors take %s\n", size_format(r->predictor_bytes, f, sizeof f));
     report_changes(b, r);
     if (q)
         quality_print(q);

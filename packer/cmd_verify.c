@@ -3,6 +3,7 @@
 #include "common/base/cpu.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
@@ -238,7 +239,7 @@ static int report(struct verify *v, const struct args *a, const struct quality *
 {
     if (!a->json) {
         if (!v->damaged)
-            printf("%s: whole; %llu tensors, %llu clusters and %llu units checked%s\n", a->path, (unsigned long long)v->tensors,
+            print("%s: whole; %llu tensors, %llu clusters and %llu units checked%s\n", a->path, (unsigned long long)v->tensors,
                    (unsigned long long)v->clusters, (unsigned long long)v->units,
                    v->p->unit_checks.bytes ? "" : "; revision 1, units have no checksums of their own");
         if (q)

@@ -5,6 +5,7 @@
 #include "packer/quality.h"
 
 #include "common/base/ckmath.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/model/logits.h"
 #include "common/offline/forward.h"
@@ -344,7 +345,7 @@ int quality_measure(const struct model *m, struct trace *t, const struct pack *p
 
 void quality_print(const struct quality *q)
 {
-    printf("logits against the source, %llu tokens: KL %.3g nats (largest %.3g), same first choice %.2f %%, largest "
+    print("logits against the source, %llu tokens: KL %.3g nats (largest %.3g), same first choice %.2f %%, largest "
            "difference %.3g, perplexity %.4g from %.4g; in %.1f s\n", (unsigned long long)q->n_tokens, q->kl_mean, q->kl_max,
            100 * q->top1_agreement, q->max_logit_diff, exp(q->nll_packed), exp(q->nll_source), q->seconds);
 }

@@ -2,6 +2,7 @@
 #include "planner/cmd.h"
 
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
@@ -43,45 +44,45 @@ static void text_terms(const struct calibrate_limit *l)
         double p = shown(t, l->predicted[t]), m = shown(t, l->measured[t].p50);
         if (l->n[t] == 0 || (p == 0 && m == 0))
             continue;
-        printf("  %-20s %12.4g %12.4g", calibrate_term_labels[t], p, m);
+        print("  %-20s %12.4g %12.4g", calibrate_term_labels[t], p, m);
         if (p > 0)
-            printf(" %8.3f", m / p);
+            print(" %8.3f", m / p);
         else
-            printf(" %8s", "");
-        printf("  %s\n", unit);
+            print(" %8s", "");
+        print("  %s\n", unit);
     }
     double p = 1e9 / l->predicted[CALIBRATE_STEP], m = 1e9 / l->measured[CALIBRATE_STEP].p50;
-    printf("  %-20s %12.4g %12.4g %8.3f  tokens/s\n", "Speed", p, m, m / p);
+    print("  %-20s %12.4g %12.4g %8.3f  tokens/s\n", "Speed", p, m, m / p);
 }
 
 static void print_text(const struct plan *p, const struct hw *hw, const struct calibrate *c)
 {
     char size[32];
-    printf("%s on %s: %d run%s compared, %d skipped\n", p->model_name, p->device, c->runs, c->runs == 1 ? "" : "s",
+    print("%s on %s: %d run%s compared, %d skipped\n", p->model_name, p->device, c->runs, c->runs == 1 ? "" : "s",
            c->skipped);
     for (int i = 0; i < c->why.n; i++)
-        printf("skipped: %s\n", c->why.text[i]);
+        print("skipped: %s\n", c->why.text[i]);
     for (int i = 0; i < c->n_limits; i++) {
         const struct calibrate_limit *l = &c->limits[i];
         if (l->runs == 0)
             continue;
-        printf("\n%s, %d run%s: medians per token\n  %-20s %12s %12s %8s\n",
+        print("\n%s, %d run%s: medians per token\n  %-20s %12s %12s %8s\n",
                size_format(l->limit->memory_bytes, size, sizeof size), l->runs, l->runs == 1 ? "" : "s", "",
                "predicted", "measured", "ratio");
         text_terms(l);
     }
-    printf("\nMeasured over predicted, all runs%*s median      p10      p90  runs\n", 3, "");
+    print("\nMeasured over predicted, all runs%*s median      p10      p90  runs\n", 3, "");
     for (int t = 0; t < CALIBRATE_TERMS; t++)
         if (c->ratio_n[t])
-            printf("  %-32s %8.3f %8.3f %8.3f %5d\n", calibrate_term_labels[t], c->ratio[t].p50, c->ratio[t].p10,
+            print("  %-32s %8.3f %8.3f %8.3f %5d\n", calibrate_term_labels[t], c->ratio[t].p50, c->ratio[t].p10,
                    c->ratio[t].p90, c->ratio_n[t]);
-    printf("Factors on predicted times%s\n", hw->calibration ? ", over figures without corrections" : "");
+    print("Factors on predicted times%s\n", hw->calibration ? ", over figures without corrections" : "");
     for (int t = 0; t < HW_TERMS; t++)
         if (c->factor_n[t])
-            printf("  %-32s %8.3f %8.3f %8.3f %5d\n", hw_term_name((enum hw_term)t), c->factor[t].p50,
+            print("  %-32s %8.3f %8.3f %8.3f %5d\n", hw_term_name((enum hw_term)t), c->factor[t].p50,
                    c->factor[t].p10, c->factor[t].p90, c->factor_n[t]);
         else
-            printf("  %-32s does not follow from these runs\n", hw_term_name((enum hw_term)t));
+            print("  %-32s does not follow from these runs\n", hw_term_name((enum hw_term)t));
 }
 
 static struct js *json_dist(const char *name, const struct hw_dist *d, int n)
@@ -247,7 +248,7 @@ static int run(const struct wish *w, struct err *e)
     } else if (r == 0) {
         print_text(&p, &hw, &c);
         if (w->store)
-            printf("stored in %s; thermo-plan solve --corrections applies them\n", w->hardware);
+            print("stored in %s; thermo-plan solve --corrections applies them\n", w->hardware);
     }
     calibrate_done(&c);
     telemetry_done(&t);

@@ -2,6 +2,7 @@
 #include "planner/cmd.h"
 
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/again.h"
@@ -38,7 +39,7 @@ static void print_line(void *ctx, int worse, const char *text)
         js_set_str(o, "text", text);
         js_append(l->list, o);
     } else {
-        printf("%s %s\n", worse ? "worse:  " : "changed:", text);
+        print("%s %s\n", worse ? "worse:  " : "changed:", text);
     }
 }
 
@@ -95,7 +96,7 @@ static char *memory_of(const struct plan *p)
     size_t len;
     FILE *f = open_memstream(&text, &len);
     for (int i = 0; f && i < p->n_limits; i++)
-        fprintf(f, "%s%llu", i ? "," : "", (unsigned long long)p->limits[i].memory_bytes);
+        print_to(f, "%s%llu", i ? "," : "", (unsigned long long)p->limits[i].memory_bytes);
     if (f && fclose(f) != 0) {
         free(text);
         return NULL;
@@ -183,22 +184,22 @@ static void print_findings(const struct wish *w, const struct plan *p, const str
     int verified = 0;
     for (int i = 0; i < f->fields.n; i++)
         verified += !f->fields.at[i].why;
-    printf("%s: %s; %d fields verified\n", w->plan,
+    print("%s: %s; %d fields verified\n", w->plan,
            f->basis & CHECK_SOLVED ? "solved again, it is the same" :
            f->basis & CHECK_HARDWARE ? "account, cores and every figure follow from the inputs" :
            f->basis & CHECK_MODEL ? "the account follows from the model" :
            "format and ranges are right; --traces or --description, and --hardware check more", verified);
     for (int i = 0; i < f->fields.n && f->basis & CHECK_MODEL; i++)
         if (f->fields.at[i].why)
-            printf("unverified: %s: %s\n", f->fields.at[i].name, f->fields.at[i].why);
+            print("unverified: %s: %s\n", f->fields.at[i].name, f->fields.at[i].why);
     for (int i = 0; i < p->n_limits; i++) {
         char text[CHECK_INPUTS_TEXT];
         check_inputs_text(p, &p->limits[i], text);
         if (text[0])
-            printf("memory %llu: %s\n", (unsigned long long)p->limits[i].memory_bytes, text);
+            print("memory %llu: %s\n", (unsigned long long)p->limits[i].memory_bytes, text);
     }
     if (w->certificate)
-        printf("%s: Z3 refutes all %d claims: no plan within these choices is faster by more than the gap%s\n", w->certificate,
+        print("%s: Z3 refutes all %d claims: no plan within these choices is faster by more than the gap%s\n", w->certificate,
                f->claims, w->solve ? "; every price in it follows from the inputs" : "");
 }
 
@@ -264,7 +265,7 @@ static int run(const struct wish *w, int *worse, struct err *e)
     if (r == 0 && w->against && (r = plan_read(w->against, &old, e)) == 0) {
         *worse = check_against(&p, &old, w->tolerance / 100, print_line, &lines);
         if (!w->json)
-            printf("%d promise%s got worse since %s\n", *worse, *worse == 1 ? "" : "s", w->against);
+            print("%d promise%s got worse since %s\n", *worse, *worse == 1 ? "" : "s", w->against);
     }
     if (r == 0 && w->json)
         r = print_json(w, &f, *worse, &lines, e);

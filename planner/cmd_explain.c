@@ -2,6 +2,7 @@
 #include "planner/cmd.h"
 
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
@@ -44,29 +45,29 @@ static void text_value(const struct explain_line *l, double value)
 {
     char t[32];
     if (!strcmp(l->unit, "ns"))
-        printf("%s", time_text(value, t, sizeof t));
+        print("%s", time_text(value, t, sizeof t));
     else
-        printf("%.6g %s", value, l->unit);
+        print("%.6g %s", value, l->unit);
 }
 
 static void text_lines(const char *title, const struct explain_line *lines, int n)
 {
     if (n)
-        printf("\n%s\n", title);
+        print("\n%s\n", title);
     for (int i = 0; i < n; i++) {
         const struct explain_line *l = &lines[i];
-        printf("  %-6s %s\n         = ", l->id, l->formula);
+        print("  %-6s %s\n         = ", l->id, l->formula);
         text_value(l, l->value);
         for (int k = 0; k < l->n_terms; k++) {
             const char *name = l->term[k].name;
             int minus = name[0] == '-';
-            printf("%s ", minus ? " -" : k ? " +" : "   =");
+            print("%s ", minus ? " -" : k ? " +" : "   =");
             text_value(l, minus ? -l->term[k].value : l->term[k].value);
-            printf(" %s", name + minus);
+            print(" %s", name + minus);
         }
         for (int k = 0; k < l->n; k++)
-            printf("%s %s %.6g", k ? "," : "   with", l->operand[k].name, l->operand[k].value);
-        printf("\n");
+            print("%s %s %.6g", k ? "," : "   with", l->operand[k].name, l->operand[k].value);
+        print("\n");
     }
 }
 
@@ -74,7 +75,7 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
 {
     const struct plan_figures *f = &l->batches[0].predicted;
     int engine = l->batches[0].engine_neurons > 0;
-    printf("\nPer layer at batch 1 (times in us); attention, predict, the longe%s of compute%s memory%s%s, io and exposed, less what\n"
+    print("\nPer layer at batch 1 (times in us); attention, predict, the longe%s of compute%s memory%s%s, io and exposed, less what\n"
            "overlaps, are the total\n"
            "  layer      hot     cold   active  attention  predict  compute   memory%s       io  exposed  overlap    total  binds     "
            "hits   best possible\n", engine ? "st" : "r", engine ? "," : " and", engine ? " and both (with the accelerator)" : "",
@@ -87,14 +88,14 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
                                                                                               0, 1));
         else
             snprintf(hot, sizeof hot, "%u", plan_hot(p, &l->batches[0], i, 0, 0));
-        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f", i, hot, plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active,
+        print("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f", i, hot, plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active,
                g->attention_ns / 1e3, g->predict_ns / 1e3, g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3);
         if (engine)
-            printf(" %8.1f", g->ffn_engine_ns / 1e3);
-        printf(" %8.1f %8.1f %8.1f %8.1f  %-8s", g->io_ns / 1e3, g->exposed_ns / 1e3,
+            print(" %8.1f", g->ffn_engine_ns / 1e3);
+        print(" %8.1f %8.1f %8.1f %8.1f  %-8s", g->io_ns / 1e3, g->exposed_ns / 1e3,
                explain_overlap_ns(p->cost, g) / 1e3, g->total_ns / 1e3,
                explain_bound_names[explain_binds(g)]);
-        printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
+        print(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
     }
 }
 
@@ -104,33 +105,33 @@ static void text_inputs(const struct plan *p, const struct plan_limit *l, const 
     char text[CHECK_INPUTS_TEXT];
     double saved = 0, hidden = 0;
     check_inputs_text(p, l, text);
-    printf("\nWhat predictors see, per layer at batch 1 (times in us); other inputs with the bytes that the layer has\n"
+    print("\nWhat predictors see, per layer at batch 1 (times in us); other inputs with the bytes that the layer has\n"
            "  layer  input     predictor  computed   read bytes    total   hidden");
     for (int i = 0; i < PREDICT_INPUTS; i++)
-        printf("  %8s", predict_input_name((enum predict_input)i));
-    printf("    saved\n");
+        print("  %8s", predict_input_name((enum predict_input)i));
+    print("    saved\n");
     for (int k = 0; k < p->n_layers; k++) {
         const struct explain_input *o = &x->inputs[k];
         double total = f->layers[k].total_ns, less = explain_saved_ns(o, total);
-        printf("  %5d  %-8s %10llu %7.1f %% %12.0f %8.1f %8.1f", k,
+        print("  %5d  %-8s %10llu %7.1f %% %12.0f %8.1f %8.1f", k,
                o->input < 0 ? "none" : predict_input_name((enum predict_input)o->input),
                (unsigned long long)o->predictor_bytes, 100 * o->density, f->layers[k].read_bytes, total / 1e3,
                o->hidden_ns / 1e3);
         for (int i = 0; i < PREDICT_INPUTS; i++)
             if (i == o->input)
-                printf("  %8.1f", total / 1e3);
+                print("  %8.1f", total / 1e3);
             else if (o->rival[i].known)
-                printf("  %8.1f", o->rival[i].total_ns / 1e3);
+                print("  %8.1f", o->rival[i].total_ns / 1e3);
             else
-                printf("  %8s", "-");
+                print("  %8s", "-");
         if (isnan(less))
-            printf("        -%s\n", o->streamed ? "  streamed" : "");
+            print("        -%s\n", o->streamed ? "  streamed" : "");
         else
-            printf(" %8.1f%s\n", less / 1e3, o->streamed ? "  streamed" : "");
+            print(" %8.1f%s\n", less / 1e3, o->streamed ? "  streamed" : "");
         saved += isnan(less) ? 0 : less;
         hidden += o->hidden_ns;
     }
-    printf("  %s; reads behind attention hide %.4g us, the inputs chosen save %.4g us against the other ones\n", text,
+    print("  %s; reads behind attention hide %.4g us, the inputs chosen save %.4g us against the other ones\n", text,
            hidden / 1e3, saved / 1e3);
 }
 
@@ -138,36 +139,36 @@ static void text_gains(const struct plan *p, const struct plan_limit *l, const s
 {
     double now = l->batches[0].predicted.tokens_per_s;
     if (g->n)
-        printf("What more would buy, solved again with the plan's layout, context and chunk (%.4g tokens/s as it is)\n", now);
+        print("What more would buy, solved again with the plan's layout, context and chunk (%.4g tokens/s as it is)\n", now);
     for (int i = 0; i < g->n; i++)
-        printf("  %-40s %.4g tokens/s (%+.1f %%)\n", g->gain[i].what, g->gain[i].tokens_per_s,
+        print("  %-40s %.4g tokens/s (%+.1f %%)\n", g->gain[i].what, g->gain[i].tokens_per_s,
                100 * (g->gain[i].tokens_per_s / now - 1));
     if (g->n && !gains_same(g, l))
-        printf("note: solved again with nothing changed it is %.4g tokens/s: %s\n", g->again, p->request.known ?
+        print("note: solved again with nothing changed it is %.4g tokens/s: %s\n", g->again, p->request.known ?
                "another build made this plan" : "this plan does not record what was asked for");
 }
 
 static void text_engine(const struct explain *x)
 {
     if (x->engine)
-        printf("\nAccelerator %s beside the processor, at the plan's residencies, cores and queue\n", x->engine);
+        print("\nAccelerator %s beside the processor, at the plan's residencies, cores and queue\n", x->engine);
     for (int i = 0; i < x->n_heights; i++) {
         const struct explain_height *h = &x->height[i];
         if (h->neurons || h->work)
-            printf("  batch %d: it computes %u neurons of each FFN that are in memory%s: %.4g tokens/s; without it %.4g (%+.1f %%)\n",
+            print("  batch %d: it computes %u neurons of each FFN that are in memory%s: %.4g tokens/s; without it %.4g (%+.1f %%)\n",
                    h->batch, h->neurons, explain_work(h->work), h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
         else if (h->best)
-            printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN%s, is %.4g (%+.1f %%)\n",
+            print("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN%s, is %.4g (%+.1f %%)\n",
                    h->batch, h->without, h->best, explain_work(h->best_work), h->at_best, 100 * (h->at_best / h->without - 1));
     }
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
         if (h->neurons || h->work || h->rest)
-            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory%s%s: first token after %.4g ms; "
+            print("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory%s%s: first token after %.4g ms; "
                    "without it %.4g (%+.1f %%)\n", h->tokens, h->neurons, explain_rest(h->rest), explain_work(h->work), h->first_ns / 1e6,
                    h->without_ns / 1e6, 100 * (h->first_ns / h->without_ns - 1));
         else if (h->best)
-            printf("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN%s, is "
+            print("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN%s, is "
                    "%.4g (%+.1f %%)\n", h->tokens, h->without_ns / 1e6, h->best, explain_work(h->best_work), h->best_ns / 1e6,
                    100 * (h->best_ns / h->without_ns - 1));
     }
@@ -179,12 +180,12 @@ static void text_guesses(const struct plan_guesses *g)
     if (g->source)
         snprintf(from, sizeof from, "by %s, which takes %.4g ms for each guess", plan_source_name(g->source), g->guess_ns / 1e6);
     if (g->n)
-        printf("\nGuesses (thermo-run generate --guess): passes over tokens that follow each other, (M30)\n");
+        print("\nGuesses (thermo-run generate --guess): passes over tokens that follow each other, (M30)\n");
     for (int i = 0; i < g->n; i++)
-        printf("  %2d token%s %.4g ms, %s read\n", g->tokens[i], i ? "s:" : ": ", g->pass_ns[i] / 1e6,
+        print("  %2d token%s %.4g ms, %s read\n", g->tokens[i], i ? "s:" : ": ", g->pass_ns[i] / 1e6,
                size_format((uint64_t)g->read_bytes[i], bytes, sizeof bytes));
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
-        printf("  where a share of %g comes true, %s: %d guesses a pass, %.4g times as fast\n", g->acceptance[i], from, g->best[i],
+        print("  where a share of %g comes true, %s: %d guesses a pass, %.4g times as fast\n", g->acceptance[i], from, g->best[i],
                g->speedup[i]);
 }
 
@@ -192,23 +193,23 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
 {
     char a[32], b[32];
     int count[EXPLAIN_BOUNDS];
-    printf("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
+    print("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
            plan_stat_name(p->stat), plan_cost_name(p->cost),
            p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
            size_format(l->memory_bytes, a, sizeof a));
-    printf("%s mode, %d threads, queue depth %d%s, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
+    print("%s mode, %d threads, queue depth %d%s, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
            "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth,
            l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : l->ahead == PLAN_AHEAD_OFF ? ", no experts read ahead" : "", l->context,
            cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap);
-    printf("\nMemory account\n");
+    print("\nMemory account\n");
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (x->account.item[i])
-            printf("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i),
+            print("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i),
                    (unsigned long long)x->account.item[i], size_format(x->account.item[i], b, sizeof b));
-    printf("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
+    print("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
            size_format(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
     if (x->exact_floor)
-        printf("  floor in exact mode, with the same choices: %llu; predictors add %llu\n",
+        print("  floor in exact mode, with the same choices: %llu; predictors add %llu\n",
                (unsigned long long)x->exact_floor, (unsigned long long)(x->account.floor - x->exact_floor));
     text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
     text_lines("Measured cost model, batch 1", x->measured, x->n_measured);
@@ -218,11 +219,11 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     text_engine(x);
     text_guesses(&l->guesses);
     explain_count(p, l, count);
-    printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
+    print("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
            count[EXPLAIN_IO]);
     text_gains(p, l, g);
     for (int i = 0; i < p->n_notes; i++)
-        printf("note: %s\n", p->notes[i]);
+        print("note: %s\n", p->notes[i]);
 }
 
 static struct js *json_lines(const struct explain_line *lines, int n)

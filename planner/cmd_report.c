@@ -2,6 +2,7 @@
 #include "planner/cmd.h"
 
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
@@ -65,7 +66,7 @@ static int run(const struct wish *w, struct err *e)
         report_done(&report);
     }
     if (r == 0)
-        printf("wrote %s\n", w->out);
+        print("wrote %s\n", w->out);
     page_done(&page);
     calibrate_done(&c);
     telemetry_done(&t);

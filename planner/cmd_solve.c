@@ -4,6 +4,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
@@ -38,19 +39,19 @@ static const struct opt_usage usage = {
 static void print_guesses(const struct plan_guesses *g)
 {
     if (g->n)
-        printf("  guesses");
+        print("  guesses");
     if (g->n && g->source)
-        printf(" by %s, %.4g ms each", plan_source_name(g->source), g->guess_ns / 1e6);
+        print(" by %s, %.4g ms each", plan_source_name(g->source), g->guess_ns / 1e6);
     for (int i = 0; i < PLAN_ACCEPTANCES && g->n; i++)
-        printf("%s%g true %d a pass, %.3g times as fast", i ? "; of " : ": of ", g->acceptance[i], g->best[i], g->speedup[i]);
+        print("%s%g true %d a pass, %.3g times as fast", i ? "; of " : ": of ", g->acceptance[i], g->best[i], g->speedup[i]);
     if (g->n)
-        printf("\n");
+        print("\n");
 }
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
     char a[32], b[32], c[32];
-    printf("%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
+    print("%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
            size_format(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
            l->threads > 1 ? "s" : "", l->queue_depth, l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : "", l->context,
            cache_policy_name(l->policy),
@@ -64,27 +65,27 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                     hot += plan_hot(p, &l->batches[i], k, j, q);
                     all += p->n_ff;
                 }
-        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step",
+        print("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step",
                l->batches[i].batch, f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate,
                size_format((uint64_t)f->read_bytes, a, sizeof a));
         if (l->n_batches > 1)
-            printf("; %d thread%s, depth %d", l->batches[i].threads, l->batches[i].threads > 1 ? "s" : "", l->batches[i].queue_depth);
+            print("; %d thread%s, depth %d", l->batches[i].threads, l->batches[i].threads > 1 ? "s" : "", l->batches[i].queue_depth);
         if (l->batches[i].engine_neurons || l->batches[i].engine_work)
-            printf("; %u neurons of each FFN%s on %s", l->batches[i].engine_neurons, explain_work(l->batches[i].engine_work), p->engine);
-        printf("\n");
+            print("; %u neurons of each FFN%s on %s", l->batches[i].engine_neurons, explain_work(l->batches[i].engine_work), p->engine);
+        print("\n");
     }
     int longest = l->prompt.n ? l->prompt.tokens[l->prompt.n - 1] : 0;
     if (longest)
-        printf("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s",
+        print("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s",
                plan_prompt_tokens_per_s(&l->prompt), l->prefill_chunk, longest, plan_prompt_ns(&l->prompt, longest) / 1e9);
     int last = l->prompt.n - 1;
     if (longest && (l->prompt.engine_neurons[last] || l->prompt.engine_work[last] || l->prompt.rest_from))
-        printf("; %u neurons of each FFN%s%s on %s", l->prompt.engine_neurons[last], explain_rest(l->prompt.rest_from > 0),
+        print("; %u neurons of each FFN%s%s on %s", l->prompt.engine_neurons[last], explain_rest(l->prompt.rest_from > 0),
                explain_work(l->prompt.engine_work[last]), p->engine);
     if (longest)
-        printf("\n");
+        print("\n");
     print_guesses(&l->guesses);
-    printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
+    print("  proven within %.2f %% of the best%s\n", 100 * l->gap,
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
 }
 
@@ -229,18 +230,18 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
         char *text;
         size_t len;
         if ((r = plan_text(&p, &text, &len, e)) == 0) {
-            fwrite(text, 1, len, stdout);
+            print_data(text, len);
             free(text);
         }
     } else if (r == 0) {
-        printf("wrote %s: %s%s layout on %s, %s\n", out, p.layout.packed ? "packed " : "",
+        print("wrote %s: %s%s layout on %s, %s\n", out, p.layout.packed ? "packed " : "",
                layout_form_name(p.layout.form), p.device, p.solver);
         for (int i = 0; i < p.n_limits; i++)
             print_limit(&p, &p.limits[i]);
         for (int i = 0; i < p.n_notes; i++)
-            printf("note: %s\n", p.notes[i]);
+            print("note: %s\n", p.notes[i]);
         if (w->certificate)
-            printf("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n",
+            print("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n",
                    w->certificate, proof.checks);
     }
     plan_done(&p);

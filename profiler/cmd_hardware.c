@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
@@ -311,7 +312,7 @@ static int print_dry_run(const struct session *s, struct err *e)
         js_set_num(t, "seconds", probe_expected_seconds(p));
         js_append(tables, t);
         if (!s->a.json)
-            printf("%-8s %4d points x %d, about %.0f s\n", p->table, p->n_points, p->reps, probe_expected_seconds(p));
+            print("%-8s %4d points x %d, about %.0f s\n", p->table, p->n_points, p->reps, probe_expected_seconds(p));
         disk += p->disk_bytes;
         memory = p->memory_bytes > memory ? p->memory_bytes : memory;
     }
@@ -324,7 +325,7 @@ static int print_dry_run(const struct session *s, struct err *e)
     if (r == 0 && s->a.json)
         r = js_print(stdout, root, 2, 6, e);
     else if (r == 0)
-        printf("together about %.0f s, %.0f s where other programs disturb it; %s of disk in '%s' (%s free) while it lasts, %s of memory\n",
+        print("together about %.0f s, %.0f s where other programs disturb it; %s of disk in '%s' (%s free) while it lasts, %s of memory\n",
                seconds, most, size_format(disk, a, sizeof a), s->storage, size_format(space, b, sizeof b),
                size_format(memory, c, sizeof c));
     js_free(root);

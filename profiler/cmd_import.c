@@ -5,6 +5,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "common/offline/hwdb/hwdb.h"
@@ -824,7 +825,7 @@ static struct js *entered(const struct device *d, int unchanged, int json)
     js_set_int(o, "estimated", d->n_estimated);
     js_set_bool(o, "unchanged", unchanged);
     if (!json)
-        printf("%s: %d figures, %d of them estimated%s\n", d->name, d->n_figures, d->n_estimated,
+        print("%s: %d figures, %d of them estimated%s\n", d->name, d->n_figures, d->n_estimated,
                unchanged ? "; already there, unchanged" : "");
     return o;
 }

@@ -1,6 +1,7 @@
 /* thermo-profile merge: the traces of all shards into one. */
 #include "common/base/file.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 #include "common/offline/trace/trace_merge.h"
@@ -39,12 +40,12 @@ static int check_space(const char *out, char **shards, int n, struct err *e)
     return file_enough_space(out, need, e);
 }
 
-static int print(const char *out, int n, struct hash128 content, int json, struct err *e)
+static int print_outcome(const char *out, int n, struct hash128 content, int json, struct err *e)
 {
     char text[HASH_TEXT];
     hash_text(content, text);
     if (!json) {
-        printf("wrote    %s from %d shards\n         content %s\n", out, n, text);
+        print("wrote    %s from %d shards\n         content %s\n", out, n, text);
         return 0;
     }
     struct js *j = js_object();
@@ -84,6 +85,6 @@ int cmd_merge(int argc, char **argv)
     r = trace_merge((const char *const *)(argv + 1), n, out, gzip, drop, on_layer, &p, &content, &e);
     progress_done(&p);
     if (!r)
-        r = print(out, n, content, json, &e);
+        r = print_outcome(out, n, content, json, &e);
     return r < 0 ? opt_fail(&e) : 0;
 }

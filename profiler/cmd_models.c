@@ -1,6 +1,7 @@
 /* `thermo-profile models`: the programs' own tables of architectures and types, in Markdown. */
 #include "profiler/cmd.h"
 
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
@@ -12,30 +13,30 @@
 static void print_types(void)
 {
     const char *comma = "";
-    printf("Types of matrices: ");
+    print("Types of matrices: ");
     for (uint32_t t = 0; t < QUANT_LIMIT; t++)
         if (kernels->rows[KERNELS_ACT_F32][t]) {
-            printf("%s%s", comma, quant_traits(t)->name);
+            print("%s%s", comma, quant_traits(t)->name);
             comma = ", ";
         }
-    printf(".\n");
+    print(".\n");
 }
 
 static void print_tokenizers(void)
 {
     const struct tokenizer_model *m;
-    printf("Tokenizers (`tokenizer.ggml.model`): ");
+    print("Tokenizers (`tokenizer.ggml.model`): ");
     for (int i = 0; (m = tokenizer_model(i)); i++)
-        printf("%s%s (%s)", i ? ", " : "", m->name, m->what);
-    printf(".\n");
+        print("%s%s (%s)", i ? ", " : "", m->name, m->what);
+    print(".\n");
 }
 
 static void print_families(void)
 {
     const struct model_family *f;
-    printf("| `general.architecture` | what | notes |\n|--|--|--|\n");
+    print("| `general.architecture` | what | notes |\n|--|--|--|\n");
     for (int i = 0; (f = model_family(i)); i++)
-        printf("| `%s` | %s | %s |\n", f->arch, f->what, f->notes);
+        print("| `%s` | %s | %s |\n", f->arch, f->what, f->notes);
 }
 
 int cmd_models(int argc, char **argv)
@@ -55,9 +56,9 @@ int cmd_models(int argc, char **argv)
     if (r != 0)
         return r > 0 ? 0 : opt_fail(&e);
     print_types();
-    printf("\n");
+    print("\n");
     print_tokenizers();
-    printf("\n");
+    print("\n");
     print_families();
     return 0;
 }

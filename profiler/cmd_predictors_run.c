@@ -2,6 +2,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/size.h"
 #include "common/kernels/kernels.h"
@@ -144,17 +145,17 @@ static int quality(const struct cmd_predictors *o, const struct model *m, struct
 static void print_checks(const struct trace_predictor *list, int n, const struct predictor_set_check *c, const char *path)
 {
     double predicted = 0, active = 0, hit = 0;
-    printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
+    print("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
            "recall", "precision", "density", "oracle", "ratio");
     for (int i = 0; i < n; i++) {
         if (list[i].block == 0)
-            printf("%-6s %5d %8.2f%% %8.1f%% %8.1f%% %8.1f%% %7.2f\n", predict_input_name(list[i].input), list[i].layer,
+            print("%-6s %5d %8.2f%% %8.1f%% %8.1f%% %8.1f%% %7.2f\n", predict_input_name(list[i].input), list[i].layer,
                    100 * c[i].recall, 100 * c[i].precision, 100 * c[i].density, 100 * c[i].true_density,
                    c[i].true_density > 0 ? c[i].density / c[i].true_density : 0);
         predicted += c[i].density, active += c[i].true_density;
         hit += c[i].recall * c[i].true_density;
         if (i + 1 == n || list[i + 1].input != list[i].input) {
-            printf("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all",
+            print("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all",
                    active > 0 ? 100 * hit / active : 0, predicted > 0 ? 100 * hit / predicted : 0,
                    active > 0 ? predicted / active : 0);
             predicted = active = hit = 0;
@@ -216,7 +217,7 @@ static int report(const struct cmd_predictors *o, const char *file, const struct
         if (o->check)
             print_checks(list, n, checks, o->check);
         if (o->command != CMD_PREDICTORS_MEASURE || o->quality_tokens)
-            printf("wrote %s in %.1f s\n", file, seconds);
+            print("wrote %s in %.1f s\n", file, seconds);
     }
     trace_predictors_close(p);
     trace_close(t);
@@ -242,7 +243,7 @@ static int dry_run(const struct cmd_predictors *o, const struct predictor_set *p
         js_free(j);
         return r;
     }
-    printf("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu "
+    print("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu "
            "in the trace\n",
            size_format(memory, a, sizeof a), size_format(po->budget_bytes, b, sizeof b),
            size_format(ffn, c, sizeof c), (unsigned long long)i->n_samples);

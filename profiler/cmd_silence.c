@@ -2,6 +2,7 @@
 #include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "profiler/cmd.h"
@@ -75,7 +76,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     return parse_shares(o, e);
 }
 
-static int print(const struct options *o, const struct model *m, const struct thresholds_quality *q, struct err *e)
+static int print_table(const struct options *o, const struct model *m, const struct thresholds_quality *q, struct err *e)
 {
     if (o->json) {
         struct js *all = js_object(), *list = js_array();
@@ -97,10 +98,10 @@ static int print(const struct options *o, const struct model *m, const struct th
         js_free(all);
         return r;
     }
-    printf("%llu tokens of '%s'; perplexity without thresholds %.4f\n\n", (unsigned long long)q->n_tokens, o->held_out, q->perplexity_full);
-    printf("%8s %8s %9s %9s %10s %11s %6s\n", "silent", "density", "KL mean", "KL max", "same first", "perplexity", "ratio");
+    print("%llu tokens of '%s'; perplexity without thresholds %.4f\n\n", (unsigned long long)q->n_tokens, o->held_out, q->perplexity_full);
+    print("%8s %8s %9s %9s %10s %11s %6s\n", "silent", "density", "KL mean", "KL max", "same first", "perplexity", "ratio");
     for (int i = 0; i < o->n; i++)
-        printf("%7.4g%% %7.2f%% %9.4f %9.3f %9.2f%% %11.4f %6.3f\n", 100 * q[i].share, 100 * q[i].density, q[i].kl_mean, q[i].kl_max,
+        print("%7.4g%% %7.2f%% %9.4f %9.3f %9.2f%% %11.4f %6.3f\n", 100 * q[i].share, 100 * q[i].density, q[i].kl_mean, q[i].kl_max,
                100 * q[i].top1, q[i].perplexity, q[i].perplexity / q[i].perplexity_full);
     return 0;
 }
@@ -120,7 +121,7 @@ static int run(const struct options *o, const struct model *m, const struct toke
     if ((r = corpus_read(&a, tok, m->h.n_vocab, &from, e)) == 0 && (r = corpus_read(&b, tok, m->h.n_vocab, &on, e)) == 0 &&
         (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = thresholds_new(m, from, pool, &t, e)) == 0 &&
         (r = thresholds_measure(t, m, on, o->share, o->n, pool, q, e)) == 0)
-        r = print(o, m, q, e);
+        r = print_table(o, m, q, e);
     thresholds_free(t);
     pool_free(pool);
     corpus_free(from);

@@ -4,6 +4,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
@@ -154,14 +155,14 @@ static int print_json(struct js *j, struct err *e)
 
 static void say_corpus(FILE *f, const struct trace_info *i)
 {
-    fprintf(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
+    print_to(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
     if (i->h.n_experts)
-        fprintf(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
-    fprintf(f, ", %s%s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "",
+        print_to(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
+    print_to(f, ", %s%s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "",
             (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences);
     if (i->n_shards > 1)
-        fprintf(f, " (shard %d of %d, of %llu tokens)", i->shard, i->n_shards, (unsigned long long)i->corpus.n_tokens);
-    fprintf(f, "\nkept     maps of %llu tokens, FFN inputs of %llu\n", (unsigned long long)i->window_tokens,
+        print_to(f, " (shard %d of %d, of %llu tokens)", i->shard, i->n_shards, (unsigned long long)i->corpus.n_tokens);
+    print_to(f, "\nkept     maps of %llu tokens, FFN inputs of %llu\n", (unsigned long long)i->window_tokens,
             (unsigned long long)i->n_samples);
 }
 
@@ -181,11 +182,11 @@ static int dry_run(const struct recorder *t, struct pool *pool, const struct opt
     }
     char a[24], b[24], c[24], d[24];
     say_corpus(stdout, recorder_info(t));
-    printf("memory   %s\n", size_format(s.memory_bytes, a, sizeof a));
-    printf("disk     %s while running (%s.partial), %s at most for the trace; %s free\n",
+    print("memory   %s\n", size_format(s.memory_bytes, a, sizeof a));
+    print("disk     %s while running (%s.partial), %s at most for the trace; %s free\n",
            size_format(s.partial_bytes, a, sizeof a), o->out, size_format(s.trace_bytes, b, sizeof b),
            size_format(free_bytes, c, sizeof c));
-    printf("time     about %.0f s of arithmetic at the %.1f GFLOP/s measured now, %d threads;\n"
+    print("time     about %.0f s of arithmetic at the %.1f GFLOP/s measured now, %d threads;\n"
            "         the weights (%s) are read once to identify the model and %llu times to run it\n",
            seconds, flops / 1e9, pool_threads(pool), size_format(s.weight_bytes, d, sizeof d),
            (unsigned long long)s.n_chunks);
@@ -236,7 +237,7 @@ static int say_done(const struct recorder *t, const struct options *o, double se
         return print_json(j, e);
     }
     say_corpus(stdout, i);
-    printf("wrote    %s, %s, in %.1f s (%.0f tokens/s)\n         content %s\n", o->out,
+    print("wrote    %s, %s, in %.1f s (%.0f tokens/s)\n         content %s\n", o->out,
            size_format(bytes, size, sizeof size), seconds, rate, text);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* thermo-run bench: speed of prompt processing (pp) and text generation (tg), named and averaged as
  * users of llama-bench know it, with what a budgeted engine has to say beside it. */
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 
@@ -354,7 +355,7 @@ static double predicted_ms(const struct bench *b, const struct test *t)
 static void print_md(const struct bench *b)
 {
     char memory[24], peak[24], size[24];
-    printf("| model | size | backend | threads | memory | test | t/s | plan's t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
+    print("| model | size | backend | threads | memory | test | t/s | plan's t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
            "| rss peak |\n"
            "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < b->n_tests; i++) {
@@ -367,7 +368,7 @@ static void print_md(const struct bench *b)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
         if (predicted_ms(b, t) > 0)
             snprintf(plans, sizeof plans, "%.1f", predicted_ms(b, t));
-        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
+        print("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
                b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
                b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
@@ -381,42 +382,42 @@ static void print_md(const struct bench *b)
 static void print_shares(const struct test *t)
 {
     double tokens = tokens_of(t);
-    printf(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
+    print(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
            (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
            (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
-    printf(",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
+    print(",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
            (double)t->s.verify_ns / 1e6 / tokens);
-    printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
+    print(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
            (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
            (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);
-    printf(",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
+    print(",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
 }
 
 static void print_json(const struct bench *b)
 {
     fputs("{", stdout);
     report_configuration(stdout, b->s, b->g);
-    printf(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
+    print(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
            (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true",
            b->interrupted ? "true" : "false");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
-        printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
+        print("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
                "per_token\":%.6g"
                ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
                i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / tokens_of(t), (double)t->s.reads / tokens_of(t),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
-        printf(",\"sequences\":%d", t->sequences);
+        print(",\"sequences\":%d", t->sequences);
         if (predicted_rate(b, t) > 0)
-            printf(",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
+            print(",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
         if (predicted_ms(b, t) > 0)
-            printf(",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
-        printf(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
+            print(",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
+        print(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
         print_shares(t);
         for (int k = 0; k < n; k++)
-            printf("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
+            print("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
         fputs("]}", stdout);
     }
     fputs("]}\n", stdout);
@@ -430,10 +431,12 @@ static void print_csv(const struct bench *b)
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
-        putchar('"');
-        for (const char *p = b->s->pack->h.name; *p; p++)
-            printf(*p == '"' ? "\"\"" : "%c", *p);
-        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%d,%.6g\n",
+        print("\"");
+        for (const char *p = b->s->pack->h.name, *q; *p; p = q + (*q == '"')) {
+            q = p + strcspn(p, "\"");
+            print("%.*s%s", (int)(q - p), p, *q ? "\"\"" : "");
+        }
+        print("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%d,%.6g\n",
                (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
                b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t),
                deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / tokens_of(t),

@@ -3,6 +3,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 
 #include "runtime/chat/chat.h"
@@ -138,7 +139,7 @@ static void to_stdout(void *ctx, const char *text, size_t len)
     const struct talk *t = ctx;
     if (t->a->json)
         return;
-    fwrite(text, 1, len, stdout);
+    print_data(text, len);
     fflush(stdout);
 }
 
@@ -230,7 +231,7 @@ static int say(struct talk *t, struct err *e)
     if (t->a->json)
         print_json(t);
     else
-        putchar('\n');
+        print("\n");
     fflush(stdout);
     if (r == 0 && ferror(stdout))
         r = file_stdout(e);
@@ -331,13 +332,13 @@ static int command(struct talk *t, char *line, struct err *e)
 static int read_line(struct talk *t, char **line, size_t *cap, const char *prompt, struct err *e)
 {
     if (t->terminal && !t->a->json)
-        fputs(prompt, stderr);
+        print_to(stderr, "%s", prompt);
     errno = 0;
     ssize_t n = getline(line, cap, stdin);
     if (n < 0 && stop_asked && errno == EINTR) {
         clearerr(stdin);
         stop_asked = 0;
-        fputs("\n", stderr);
+        print_to(stderr, "\n");
         log_info("/quit or Ctrl-D ends the program");
         if (*line)
             (*line)[0] = '\0';
@@ -410,7 +411,7 @@ static int converse(struct talk *t, struct err *e)
         }
     }
     if (t->terminal && r == 0)
-        fputs("\n", stderr);
+        print_to(stderr, "\n");
     free(line);
     free(message.s);
     return r < 0 ? r : cancel_asked(t->a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;

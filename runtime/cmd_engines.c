@@ -1,5 +1,6 @@
 /* thermo-run engines: which accelerators there are, and their limits. */
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/engines/engines.h"
 
@@ -22,19 +23,19 @@ static const struct opt_usage usage = {
 
 static void member(const char *key, const char *text)
 {
-    printf(",\"%s\":", key);
+    print(",\"%s\":", key);
     report_string(stdout, text, strlen(text));
 }
 
 static void print_json(const char *name, int n, const struct accel_device *d)
 {
-    printf("{\"engine\":\"%s:%d\"", name, n);
+    print("{\"engine\":\"%s:%d\"", name, n);
     member("platform", d->platform);
     member("device", d->name);
     member("driver", d->driver);
     member("device_version", d->version);
     member("kind", d->kind);
-    printf(",\"shares_memory\":%s,\"memory_bytes\":%llu,\"buffer_bytes\":%llu,\"compute_units\":%d,\"group_items\":%d}\n",
+    print(",\"shares_memory\":%s,\"memory_bytes\":%llu,\"buffer_bytes\":%llu,\"compute_units\":%d,\"group_items\":%d}\n",
            d->shares_memory ? "true" : "false", (unsigned long long)d->memory_bytes, (unsigned long long)d->buffer_bytes, d->compute_units,
            d->group_items);
 }
@@ -42,7 +43,7 @@ static void print_json(const char *name, int n, const struct accel_device *d)
 static void print_text(const char *name, int n, const struct accel_device *d)
 {
     char memory[24], buffer[24];
-    printf("%s:%d  %s\n    %s, %s, driver %s\n    %s, %d compute units, memory %s%s, buffers of up to %s, work groups of up to %d\n",
+    print("%s:%d  %s\n    %s, %s, driver %s\n    %s, %d compute units, memory %s%s, buffers of up to %s, work groups of up to %d\n",
            name, n, d->name,
            d->platform, d->version, d->driver, d->kind, d->compute_units, size_format(d->memory_bytes, memory, sizeof memory),
            d->shares_memory ? " shared with the processor" : " of its own", size_format(d->buffer_bytes, buffer, sizeof buffer),
@@ -66,6 +67,6 @@ int cmd_engines(int argc, char **argv)
         r = n < 0 ? n : 0;
     }
     if (r == 0 && !any && !json)
-        printf("no accelerator%s%s\n", e.msg[0] ? ": " : "", e.msg);
+        print("no accelerator%s%s\n", e.msg[0] ? ": " : "", e.msg);
     return r < 0 || (r = file_stdout(&e)) < 0 ? opt_fail(&e) : 0;
 }

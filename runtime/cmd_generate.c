@@ -1,6 +1,7 @@
 /* thermo-run generate: prompt in, text out as it comes. */
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 
@@ -116,7 +117,7 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
 static void to_stdout(void *ctx, const char *text, size_t len)
 {
     (void)ctx;
-    fwrite(text, 1, len, stdout);
+    print_data(text, len);
     fflush(stdout);
 }
 
@@ -278,7 +279,7 @@ static int run_loaded(struct run *r, struct err *e)
         }
         report_summary_json(stdout, r->s, r->g, &r->report);
     } else {
-        putchar('\n');
+        print("\n");
         fflush(stdout);
         report_summary_text(r->s, r->g, &r->report);
     }

@@ -1,5 +1,6 @@
 /* thermo-run logits: one pass over a prompt, the next token's logits as JSON in full precision. */
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 
 #include "runtime/cmd.h"
@@ -23,11 +24,11 @@ static const struct opt_usage usage = {
     NULL
 };
 
-static void print(const float *logits, int n)
+static void put_logits(const float *logits, int n)
 {
     fputs("{\"logits\":[", stdout);
     for (int i = 0; i < n; i++)
-        printf("%s%.9g", i ? "," : "", (double)logits[i]);
+        print("%s%.9g", i ? "," : "", (double)logits[i]);
     fputs("]}\n", stdout);
 }
 
@@ -43,7 +44,7 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
         (r = session_feed(&q, ids, n, SESSION_PREDICTED, &done, e)) == 0 && !(v = session_logits(&q, e)))
         r = e->code;
     if (r == 0)
-        print(v, s->pack->h.n_vocab);
+        put_logits(v, s->pack->h.n_vocab);
     session_done(&q);
     report_accel_lost(g);
     engine_close(g);

@@ -1,5 +1,6 @@
 /* thermo-run perplexity: exp of the mean negative log-likelihood over windows of a text. */
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 #include "common/model/logits.h"
@@ -189,32 +190,32 @@ static void print_against(const struct args *a, const struct sum *t)
 {
     double n = (double)t->scored, exact = exp(t->exact_nll / n), ratio = exp((t->nll - t->exact_nll) / n);
     if (a->json)
-        printf("\"against\":{\"mode\":\"exact\",\"ppl\":%.9g,\"nll\":%.9g,\"ppl_ratio\":%.9g,\"kl_mean\":%.9g,"
+        print("\"against\":{\"mode\":\"exact\",\"ppl\":%.9g,\"nll\":%.9g,\"ppl_ratio\":%.9g,\"kl_mean\":%.9g,"
                "\"kl_max\":%.9g,\"top1_agreement\":%.9g},",
                exact, t->exact_nll / n, ratio, t->kl / n, t->kl_max, (double)t->same / n);
     else
-        printf("exact mode %.5f (ratio %.5f); KL divergence %.6f in the mean, %.6f at most; the same likeliest token "
+        print("exact mode %.5f (ratio %.5f); KL divergence %.6f in the mean, %.6f at most; the same likeliest token "
                "in %.2f %%\n",
                exact, ratio, t->kl / n, t->kl_max, 100 * (double)t->same / n);
 }
 
-static void print(const struct args *a, const struct setup *s, const struct engine *g, const struct sum *t, uint64_t ns)
+static void print_outcome(const struct args *a, const struct setup *s, const struct engine *g, const struct sum *t, uint64_t ns)
 {
     double nll = t->nll / (double)t->scored;
     struct engine_stats st = engine_stats(g);
     if (!a->json) {
-        printf("perplexity %.5f over %llu tokens in %d windows of %d (protocol %s)\n", exp(nll),
+        print("perplexity %.5f over %llu tokens in %d windows of %d (protocol %s)\n", exp(nll),
                (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
         if (a->against >= 0)
             print_against(a, t);
         return;
     }
-    printf("{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,
+    print("{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,
            (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
     if (a->against >= 0)
         print_against(a, t);
     report_configuration(stdout, s, g);
-    printf(",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
+    print(",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 
@@ -244,7 +245,7 @@ static int score(const struct args *a, struct setup *s, const int32_t *ids, int 
     }
     progress_done(&bar);
     if ((r == 0 || r == ERR_INTR) && q.sum.scored)
-        print(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
+        print_outcome(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
     session_done(&q.session);
     session_done(&q.exact);
     report_accel_lost(q.g);

@@ -2,6 +2,7 @@
  * looked at between two steps, so a cancellation takes no longer than one. */
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 
 #include "runtime/cmd.h"
@@ -116,7 +117,7 @@ static int on_token(void *ctx, struct batch_text *t, int32_t id)
     int stopped = request_token(NULL, t, id);
     fputs("{\"type\":\"token\",", stdout);
     request_print_id(stdout, q->id);
-    printf(",\"n\":%d,\"token\":%d,\"text\":", q->n_made, id);
+    print(",\"n\":%d,\"token\":%d,\"text\":", q->n_made, id);
     report_string(stdout, v->text, v->text_len);
     end_line();
     v->n_tokens++;
@@ -137,7 +138,7 @@ static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const st
         stream_flush(&q->stream);
     fputs("{\"type\":\"done\",", stdout);
     request_print_id(stdout, q->id);
-    printf(",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":", batch_end_names[end],
+    print(",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":", batch_end_names[end],
            q->n_prompt, t->n_shared, q->n_made, request_logprob(t));
     report_string(stdout, v->text, v->text_len);
     end_line();
@@ -147,7 +148,7 @@ static void say_ready(const struct serve *v)
 {
     fputs("{\"type\":\"ready\",", stdout);
     report_configuration(stdout, &v->set.setup, v->set.engine);
-    printf(",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"seed\":%llu", v->set.setup.config.choice.max_batch, v->set.n, v->cap - 1,
+    print(",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"seed\":%llu", v->set.setup.config.choice.max_batch, v->set.n, v->cap - 1,
            (unsigned long long)v->a.seed);
     end_line();
 }
@@ -157,7 +158,7 @@ static void say_summary(const struct serve *v, uint64_t ns)
     const struct engine_stats st = engine_stats(v->set.engine);
     fputs("{\"type\":\"summary\",", stdout);
     report_configuration(stdout, &v->set.setup, v->set.engine);
-    printf(",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
+    print(",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
            (unsigned long long)v->n_requests, (unsigned long long)v->n_tokens, (double)ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
     report_batches(stdout, v->set.engine, &st);

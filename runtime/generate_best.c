@@ -1,6 +1,7 @@
 /* generate --best-of: one reading of the prompt, several continuations of it, each with a seed of its own. */
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 
 #include "runtime/generate.h"
@@ -23,7 +24,7 @@ struct best {
 static void to_stdout(void *ctx, const char *text, size_t len)
 {
     (void)ctx;
-    fwrite(text, 1, len, stdout);
+    print_data(text, len);
 }
 
 static void to_json(void *ctx, const char *text, size_t len)
@@ -80,7 +81,7 @@ static int print_json(struct best *b, int best, struct err *e)
     int r = 0, made = 0;
     for (int i = 0; i < b->n && r == 0; i++) {
         struct request *q = &b->set.requests[i];
-        printf("{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", i,
+        print("{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", i,
                i == best ? "true" : "false", (unsigned long long)(b->a->seed + (uint64_t)i), batch_end_names[q->end], q->n_made,
                request_logprob(&q->text));
         r = print_text(q, to_json, e);
@@ -90,7 +91,7 @@ static int print_json(struct best *b, int best, struct err *e)
     fputs("{\"type\":\"summary\",", stdout);
     report_configuration(stdout, &b->set.setup, b->set.engine);
     const struct engine_stats st = engine_stats(b->set.engine);
-    printf(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu"
+    print(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu"
            ",\"read_bytes\":%llu",
            (unsigned long long)b->a->seed, best, b->set.requests[0].n_prompt, made, (double)b->ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
@@ -104,7 +105,7 @@ static int print_plain(struct best *b, int best, struct err *e)
 {
     struct request *q = &b->set.requests[best];
     int r = print_text(q, to_stdout, e);
-    putchar('\n');
+    print("\n");
     for (int i = 0; i < b->n; i++)
         log_info("%s seed %llu: mean log-probability %.4f, %d tokens (%s)", i == best ? "best:" : "     ",
                  (unsigned long long)(b->a->seed + (uint64_t)i), request_logprob(&b->set.requests[i].text), b->set.requests[i].n_made,

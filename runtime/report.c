@@ -3,6 +3,7 @@
 #include "runtime/report.h"
 
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/kernels/kernels.h"
 
@@ -27,42 +28,12 @@ double report_hit_rate(const struct engine_stats *s)
     return lookups ? report_share(s->hits - s->gate_hits, lookups) : report_share(s->hits, s->lookups);
 }
 
-/* Length of the UTF-8 character at p, 0 when it is none. */
-static size_t utf8_len(const unsigned char *p, size_t n)
-{
-    size_t len = p[0] < 0x80                   ? 1
-                 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-                 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-                 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                               : 0;
-    if (len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    /* Overlong forms, surrogates, beyond U+10FFFF. */
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 void report_chars(FILE *f, const char *text, size_t len)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    char one[PRINT_PIECE];
     for (size_t i = 0; i < len;) {
-        size_t k = utf8_len(p + i, len - i);
-        if (k == 0)
-            fputs("\\ufffd", f);
-        else if (k > 1)
-            fwrite(p + i, 1, k, f);
-        else if (p[i] == '"' || p[i] == '\\')
-            fprintf(f, "\\%c", p[i]);
-        else if (p[i] < 0x20 || p[i] == 0x7f)
-            fprintf(f, "\\u%04x", p[i]);
-        else
-            putc(p[i], f);
-        i += k ? k : 1;
+        i += print_json_piece(text + i, len - i, one);
+        fputs(one, f);
     }
 }
 

@@ -7,7 +7,8 @@ TEST_SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 TEST_TOOLS   := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
 FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
-TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh
+TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh \
+                tests/check-print.sh
 # And what takes longer.
 TEST_RULES_ALL = $(TEST_RULES) $(if $(TEST_RULES),tests/check-tidy.sh)
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
@@ -75,7 +76,7 @@ check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
 .PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests
-.PHONY: check-layers check-headers check-symbols check-lines check-words check-tidy
+.PHONY: check-layers check-headers check-symbols check-lines check-words check-print check-tidy
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
@@ -98,7 +99,7 @@ check-threads: $(TEST_THREADS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES_ALL)
-check-layers check-headers check-symbols check-lines check-words check-tidy: runtime $(TEST_LIBS)
+check-layers check-headers check-symbols check-lines check-words check-print check-tidy: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
 # What each test of check-all reaches of the programs that no other test reaches, by gcov, and its CPU time (of LOGS, a run of any variant):

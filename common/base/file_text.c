@@ -2,6 +2,8 @@
  * written as it is, and a path that names an open descriptor is that descriptor, wherever it leads. */
 #include "common/base/file.h"
 
+#include "common/base/print.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +43,23 @@ static int write_all(int fd, const char *path, const char *p, size_t len, struct
     return 0;
 }
 
+/* A terminal gets what print_data gives one. */
+static int write_terminal(int fd, const char *path, const char *p, size_t len, struct err *e)
+{
+    char text[4096];
+    size_t n = 0;
+    int r = 0;
+    for (size_t i = 0; i < len && r == 0;) {
+        i += print_terminal_piece(p + i, len - i, text + n);
+        n += strlen(text + n);
+        if (n > sizeof text - PRINT_PIECE || i == len) {
+            r = write_all(fd, path, text, n, e);
+            n = 0;
+        }
+    }
+    return r;
+}
+
 static int write_as_is(const char *path, const void *data, size_t len, struct err *e)
 {
     int named = named_descriptor(path), r = named == STDOUT_FILENO ? file_stdout(e) : 0;
@@ -49,7 +68,7 @@ static int write_as_is(const char *path, const void *data, size_t len, struct er
     int fd = named >= 0 ? named : open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(e, ERR_SYS, "cannot write '%s'", path);
-    r = write_all(fd, path, data, len, e);
+    r = (isatty(fd) ? write_terminal : write_all)(fd, path, data, len, e);
     if (named < 0 && close(fd) < 0 && r == 0)
         r = err_sys(e, ERR_SYS, "closing '%s'", path);
     return r;

@@ -3,6 +3,8 @@
 #include "common/base/js.h"
 
 #include "common/base/file.h"
+#include "common/base/print.h"
+#include "common/base/utf8.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -170,6 +172,40 @@ void js_append_num(struct js *arr, double v)
     json_array_append_new(in(arr), real_value(v));
 }
 
+/* text, or, where it has characters that act on a terminal (jansson escapes those below a blank), a copy with them escaped. */
+static char *calm(char *text)
+{
+    size_t len = strlen(text), acting = 0, n = 0;
+    uint32_t c;
+    for (size_t i = 0, k; i < len; i += k ? k : 1) {
+        k = utf8_decode(text + i, len - i, &c);
+        acting += k && c >= 0x7f && print_acts(c);
+    }
+    char *out = acting ? malloc(len + 6 * acting + 1) : text;
+    if (!acting || !out) {
+        starved |= !out;
+        if (!out)
+            free(text);
+        return out;
+    }
+    for (size_t i = 0, k; i < len; i += k) {
+        char one[PRINT_PIECE];
+        k = utf8_decode(text + i, len - i, &c);
+        if (k && c >= 0x7f && print_acts(c)) {
+            print_json_piece(text + i, k, one);
+            memcpy(out + n, one, strlen(one));
+            n += strlen(one);
+        } else {
+            k = k ? k : 1;
+            memcpy(out + n, text + i, k);
+            n += k;
+        }
+    }
+    out[n] = '\0';
+    free(text);
+    return out;
+}
+
 char *js_text(const struct js *j, int indent, int digits)
 {
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits > 0 ? digits : 17);
@@ -179,7 +215,7 @@ char *js_text(const struct js *j, int indent, int digits)
         free(text);
         return NULL;
     }
-    return text;
+    return text ? calm(text) : NULL;
 }
 
 int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)

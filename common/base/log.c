@@ -1,7 +1,9 @@
 /* Lines are formatted into a local buffer and leave in one write(2), so that lines of several threads do not
- * mix and nothing is buffered when the process dies. The level is atomic only to keep thread checkers quiet:
- * it is set before threads start. */
+ * mix and nothing is buffered when the process dies. A line stands after what was printed before it, never in the
+ * middle of a line of it. The level is atomic only to keep thread checkers quiet: it is set before threads start. */
 #include "common/base/log.h"
+
+#include "common/base/print.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -57,16 +59,15 @@ static void put(const char *text, size_t len)
 
 __attribute__((format(printf, 2, 0))) static void emit(enum log_level l, const char *fmt, va_list ap)
 {
-    char line[2048];
+    char text[2048], line[4096];
     int saved = errno;
     if (l > log_get_level())
         return;
     const char *on = colour ? labels[l].colour : "", *off = *on ? "\033[0m" : "";
-    int n = snprintf(line, sizeof line, "%s: %s%s%s", name, on, labels[l].word, off);
+    int n = snprintf(line, sizeof line, "%s%s: %s%s%s", print_yields() ? "\n" : "", name, on, labels[l].word, off);
     size_t len = (size_t)n;
-    n = vsnprintf(line + len, sizeof line - len - 1, fmt, ap);
-    if (n > 0)
-        len += (size_t)n < sizeof line - len - 1 ? (size_t)n : sizeof line - len - 2;
+    if (vsnprintf(text, sizeof text, fmt, ap) > 0)
+        len += print_escape(line + len, sizeof line - len - 1, text, strlen(text));
     line[len++] = '\n';
     put(line, len);
     errno = saved;

@@ -4,7 +4,7 @@
 /* Levelled log to stderr: "thermo-run: warning: ...". stdout is data and is never written here.
  * The level is one of the two process-wide settings (the other is the kernel table); set it
  * before threads start. Thread-safe: one write per line. Colour only on a terminal and only
- * when NO_COLOR is not set. */
+ * when NO_COLOR is not set. A line is one line: control characters of what it is made from are escaped (print.h). */
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_init(const char *program, enum log_level level);

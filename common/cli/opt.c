@@ -7,6 +7,7 @@
 #include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 
@@ -423,21 +424,21 @@ static void print_program_help(FILE *f, const char *program, const char *about, 
     int width = 12;
     for (const struct opt_command *c = commands; c->name; c++)
         width = (int)strlen(c->name) + 2 > width ? (int)strlen(c->name) + 2 : width;
-    fprintf(f, "usage: %s COMMAND [options]\n\n", program);
+    print_to(f, "usage: %s COMMAND [options]\n\n", program);
     opt_print_wrapped(f, about, 0, 0);
-    fprintf(f, "\ncommands:\n");
+    print_to(f, "\ncommands:\n");
     for (const struct opt_command *c = commands; c->name; c++) {
-        int at = fprintf(f, "  %-*s", width, c->name);
+        int at = print_to(f, "  %-*s", width, c->name);
         opt_print_wrapped(f, c->line, at, width + 2);
     }
-    fprintf(f, "\n'%s COMMAND --help' describes a command; --version prints versions.\n", program);
+    print_to(f, "\n'%s COMMAND --help' describes a command; --version prints versions.\n", program);
 }
 
 static int print_version(const char *program, const char *extra)
 {
-    printf("%s %s\n", program, THERMO_VERSION);
+    print("%s %s\n", program, THERMO_VERSION);
     if (extra && *extra)
-        printf("%s%s", extra, extra[strlen(extra) - 1] == '\n' ? "" : "\n");
+        print("%s%s", extra, extra[strlen(extra) - 1] == '\n' ? "" : "\n");
     return 0;
 }
 
@@ -481,7 +482,7 @@ static int dispatch(const char *program, const char *about, const struct opt_com
         return run_command(program, commands, version_extra, 2, args);
     }
     for (const struct opt_command *c = commands; strcmp(argv[1], "--help=table") == 0 && c->name; c++)
-        printf("command\t%s\n", c->name);
+        print("command\t%s\n", c->name);
     if (strcmp(argv[1], "--help=table") == 0)
         return 0;
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

@@ -1,4 +1,5 @@
 /* --help, and the same table for programs (--help=table). */
+#include "common/base/print.h"
 #include "common/cli/opt_impl.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ void opt_print_wrapped(FILE *f, const char *text, int at, int indent)
     int first = 1;
     while (*text) {
         if (*text == '\n') {
-            fprintf(f, "\n%*s", indent, "");
+            print_to(f, "\n%*s", indent, "");
             at = indent;
             first = 1;
             text++;
@@ -24,13 +25,13 @@ void opt_print_wrapped(FILE *f, const char *text, int at, int indent)
             columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* UTF-8 continuation bytes take no column */
         if (len > 0) {
             if (!first && at + 1 + columns > WIDTH) {
-                fprintf(f, "\n%*s", indent, "");
+                print_to(f, "\n%*s", indent, "");
                 at = indent;
             } else if (!first) {
                 fputc(' ', f);
                 at++;
             }
-            fprintf(f, "%.*s", (int)len, text);
+            print_to(f, "%.*s", (int)len, text);
             at += columns;
             first = 0;
         }
@@ -65,9 +66,9 @@ static void print_row(FILE *f, const struct opt *o, int short_ok)
     snprintf(text, sizeof text, "%s%s", o->help ? o->help : "", note);
     int at = (int)strlen(head);
     if (at + 2 > HELP_COLUMN) {
-        fprintf(f, "%s\n%*s", head, HELP_COLUMN, "");
+        print_to(f, "%s\n%*s", head, HELP_COLUMN, "");
     } else {
-        fprintf(f, "%s%*s", head, HELP_COLUMN - at, "");
+        print_to(f, "%s%*s", head, HELP_COLUMN - at, "");
     }
     opt_print_wrapped(f, text, HELP_COLUMN, HELP_COLUMN);
 }
@@ -75,23 +76,23 @@ static void print_row(FILE *f, const struct opt *o, int short_ok)
 void opt_print_help(const struct opt *opts, const struct opt_usage *u)
 {
     FILE *f = stdout;
-    fprintf(f, "usage: %s [options]%s%s\n", u->program, u->synopsis && *u->synopsis ? " " : "",
+    print_to(f, "usage: %s [options]%s%s\n", u->program, u->synopsis && *u->synopsis ? " " : "",
             u->synopsis ? u->synopsis : "");
     if (u->about) {
         fputc('\n', f);
         opt_print_wrapped(f, u->about, 0, 0);
     }
-    fprintf(f, "\noptions:\n");
+    print_to(f, "\noptions:\n");
     for (const struct opt *o = opts; o->name; o++)
         if (!o->alias_of)
             print_row(f, o, 1);
     for (const struct opt *o = opt_common_rows; o->name; o++)
         print_row(f, o, !opt_find_short(opts, o->short_name));
     if (u->examples)
-        fprintf(f, "\nexamples:\n");
+        print_to(f, "\nexamples:\n");
     for (const char *s = u->examples; s && *s;) {
         size_t len = strcspn(s, "\n"), indent = strspn(s, " ");
-        fprintf(f, "%s%.*s\n", indent ? "" : "  ", (int)len, s);
+        print_to(f, "%s%.*s\n", indent ? "" : "  ", (int)len, s);
         s += len + (s[len] == '\n');
     }
 }
@@ -111,17 +112,17 @@ void opt_print_table(const struct opt *opts, const struct opt_usage *u)
         if (o->alias_of)
             continue;
         char short_name[2] = { o->short_name, '\0' };
-        printf("option\t%s\t%s\t%s\t%s\t%s\t%d", o->name, or_dash(short_name), types[o->type], or_dash(o->arg),
+        print("option\t%s\t%s\t%s\t%s\t%s\t%d", o->name, or_dash(short_name), types[o->type], or_dash(o->arg),
                files[o->file == OPT_READ_DB && o->update_if ? OPT_UPDATE_DB : o->file], o->required);
         if (opt_has_range(o))
-            printf("\t%.17g\t%.17g", o->min, o->max);
+            print("\t%.17g\t%.17g", o->min, o->max);
         else
-            printf("\t-\t-");
-        printf("\t%s\t%s\t", or_dash(o->beside), or_dash(o->in_place));
+            print("\t-\t-");
+        print("\t%s\t%s\t", or_dash(o->beside), or_dash(o->in_place));
         for (int i = 0; o->type == OPT_CHOICE && o->choices[i]; i++)
-            printf("%s%s", i ? "," : "", o->choices[i]);
-        printf("%s\n", o->type == OPT_CHOICE ? "" : "-");
+            print("%s%s", i ? "," : "", o->choices[i]);
+        print("%s\n", o->type == OPT_CHOICE ? "" : "-");
     }
     for (const char *k = u->files; k && *k; k++)
-        printf("argument\t%c\n", *k);
+        print("argument\t%c\n", *k);
 }

@@ -5,6 +5,8 @@
 #include "common/plan/plan.h"
 
 #include "common/base/file.h"
+#include "common/base/print.h"
+#include "common/base/utf8.h"
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "common/model/predict.h"
@@ -91,13 +93,14 @@ static void end(struct text *t, char bracket)
 static void str(struct text *t, const char *s)
 {
     put(t, "\"", 1);
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20)
-            putf(t, "\\u%04x", (unsigned)*s);
-        else if (*s == '"' || *s == '\\')
-            putf(t, "\\%c", *s);
+    for (size_t n; *s; s += n) {
+        char one[PRINT_PIECE];
+        uint32_t c;
+        n = print_json_piece(s, strlen(s), one);
+        if (utf8_decode(s, strlen(s), &c))
+            put(t, one, strlen(one));
         else
-            put(t, s, 1);
+            put(t, s, n); /* which reading it back refuses */
     }
     put(t, "\"", 1);
 }

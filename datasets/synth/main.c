@@ -3,6 +3,7 @@
 
 #include "common/base/js.h"
 #include "common/base/pool.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"
@@ -309,32 +310,32 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
     char size[24];
     size_format(bytes, size, sizeof size);
     if (done)
-        printf("wrote %s: %s in %.1f s, %.0f MB/s\n", path, size, done->seconds, (double)bytes / done->seconds / 1e6);
+        print("wrote %s: %s in %.1f s, %.0f MB/s\n", path, size, done->seconds, (double)bytes / done->seconds / 1e6);
     else
-        printf("would write %s: %s\n", path, size);
-    printf("gates open: %.2f %% on average, layers from", 100 * x->rate);
+        print("would write %s: %s\n", path, size);
+    print("gates open: %.2f %% on average, layers from", 100 * x->rate);
     double low = 1, high = 0;
     for (int l = 0; l < d->ask.shape.n_layers; l++) {
         low = d->layer[l].rate < low ? d->layer[l].rate : low;
         high = d->layer[l].rate > high ? d->layer[l].rate : high;
     }
-    printf(" %.2f to %.2f %%\n", 100 * low, 100 * high);
-    printf("80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer\n", 100 * x->neurons_for_80,
+    print(" %.2f to %.2f %%\n", 100 * low, 100 * high);
+    print("80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer\n", 100 * x->neurons_for_80,
            100 * x->layer_neurons_for_80);
-    printf("the hottest 10, 20, 50 %% of neurons give %.1f, %.1f, %.1f %%\n", 100 * x->top10, 100 * x->top20,
+    print("the hottest 10, 20, 50 %% of neurons give %.1f, %.1f, %.1f %%\n", 100 * x->top10, 100 * x->top20,
            100 * x->top50);
-    printf("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1,
+    print("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1,
            100 * x->hot_32);
-    printf("consecutive tokens: correlation %.3f, a neuron that fired fires again with %.1f %%\n", x->correlation,
+    print("consecutive tokens: correlation %.3f, a neuron that fired fires again with %.1f %%\n", x->correlation,
            100 * x->repeat);
-    printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code,
+    print("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code,
            d->n_strands);
     if (d->n_places > 0 && !d->n_route)
-        printf("text: goes round %d tokens, %.0f %% of them followed rightly\n", d->n_places, 100 * d->ask.agree);
+        print("text: goes round %d tokens, %.0f %% of them followed rightly\n", d->n_places, 100 * d->ask.agree);
     if (d->ask.nextn)
-        printf("layer for multi-token prediction: %.0f %% of its guesses are right\n", 100 * d->ask.nextn_agree);
+        print("layer for multi-token prediction: %.0f %% of its guesses are right\n", 100 * d->ask.nextn_agree);
     if (d->n_route)
-        printf("route: %d steps (recorded: %d, of which %d are the prompt's), %d channels\n", d->n_places, d->ask.route->n_steps,
+        print("route: %d steps (recorded: %d, of which %d are the prompt's), %d channels\n", d->n_places, d->ask.route->n_steps,
                d->ask.route->n_prompt, d->n_route + SYNTH_PLACE);
 }
 
@@ -382,7 +383,7 @@ int main(int argc, char **argv)
     struct err e = { 0 };
     opt_begin("gguf-synth");
     if (argc == 2 && !strcmp(argv[1], "--version")) {
-        printf("gguf-synth %s (GGUF 3)\n", THERMO_VERSION);
+        print("gguf-synth %s (GGUF 3)\n", THERMO_VERSION);
         return opt_end(0);
     }
     int r = parse(argc, argv, &g, &e);

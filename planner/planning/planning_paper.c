@@ -2,6 +2,7 @@
  * other; of equals the closed form's stays, whose order among equals does not depend on Z3. */
 #include "planner/planning/planning_paper.h"
 
+#include "common/base/print.h"
 #include "planner/search/paper_problem.h"
 #include "planner/search/price.h"
 #include "planner/solve/paper_z3.h"
@@ -87,7 +88,7 @@ int planning_paper(struct problem *p, const struct request *q, const struct limi
 
 static void write_head(const struct plan *plan, const struct plan_limit *l, FILE *out)
 {
-    fprintf(out, "; The planner's problem by the paper's equations: PowerInfer-2 (arXiv:2406.06282 v1), section 5.\n"
+    print_to(out, "; The planner's problem by the paper's equations: PowerInfer-2 (arXiv:2406.06282 v1), section 5.\n"
                  "; The roles and operands of Equations 1-11 are the paper's, the algebra is a reconstruction.\n;\n"
                  "; %s on %s, %s%s layout, %s mode, at most %" PRIu64 " bytes; %s, %s.\n"
                  "; Units: ns, bytes, FLOP, tokens/s. Anyone's Z3 can check it: each (check-sat) has its answer beside it.\n\n"

@@ -2,6 +2,7 @@
 #include "planner/report/page.h"
 
 #include "common/base/file.h"
+#include "common/base/print.h"
 #include "common/base/utf8.h"
 
 #include <stdarg.h>
@@ -58,7 +59,7 @@ void page_text(struct page *p, const char *text)
     for (size_t i = 0, k; i < len; i += k ? k : 1) {
         uint32_t c = 0;
         k = utf8_decode(text + i, len - i, &c);
-        if (k == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0))
+        if (k == 0 || print_acts(c))
             append(p, "\xef\xbf\xbd", 3);
         else if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')
             page_put(p, "&#%u;", (unsigned)c);

@@ -16,7 +16,7 @@ struct page {
 /* Markup. Its %s take constants of the program only; what comes from files goes through page_text. */
 void page_put(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Text: < > & " ' become references, bytes that are no UTF-8 and control characters U+FFFD. NULL is nothing. */
+/* Text: < > & " ' become references, bytes that are no UTF-8 and what print_acts names U+FFFD. NULL is nothing. */
 void page_text(struct page *p, const char *text);
 void page_textf(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* at most 500 bytes */
 

@@ -4,6 +4,7 @@
 #include "profiler/show/show.h"
 
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 
@@ -47,7 +48,7 @@ static void print_conditions(const struct hw *h)
         if (!c->measured_at[0])
             continue;
         hw_marks_words(c, words, sizeof words);
-        printf("  %-13s%-8s %s%s%s\n", head, hw_table_name((enum hw_table)t), c->measured_at, words[0] ? ", not clean: " : "", words);
+        print("  %-13s%-8s %s%s%s\n", head, hw_table_name((enum hw_table)t), c->measured_at, words[0] ? ", not clean: " : "", words);
         head = "";
     }
 }
@@ -56,22 +57,22 @@ static void print_head(const struct hw *h)
 {
     char memory[32], limit[32], hash[HASH_TEXT];
     hash_text(h->hash, hash);
-    printf("%s\n", h->name);
+    print("%s\n", h->name);
     const char *const lines[][2] = { { "description", h->description }, { "SoC", h->soc }, { "CPU", h->cpu_model },
                                      { "system", h->os }, { "storage", h->storage }, { "filesystem", h->filesystem },
                                      { "source", h->source } };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (lines[i][1][0])
-            printf("  %-13s%s\n", lines[i][0], lines[i][1]);
+            print("  %-13s%s\n", lines[i][0], lines[i][1]);
     if (h->memory_bytes)
-        printf("  %-13s%s%s%s\n", "memory", size_format(h->memory_bytes, memory, sizeof memory),
+        print("  %-13s%s%s%s\n", "memory", size_format(h->memory_bytes, memory, sizeof memory),
                h->app_memory_limit_bytes ? ", one program at most " : "",
                h->app_memory_limit_bytes ? size_format(h->app_memory_limit_bytes, limit, sizeof limit) : "");
     for (int k = 0; k < h->n_classes; k++) {
-        printf("  %-13s%d x %s", k ? "" : "cores", h->classes[k].n_cores, h->classes[k].name);
-        printf(h->classes[k].max_hz ? ", %.2f GHz\n" : "\n", (double)h->classes[k].max_hz / 1e9);
+        print("  %-13s%d x %s", k ? "" : "cores", h->classes[k].n_cores, h->classes[k].name);
+        print(h->classes[k].max_hz ? ", %.2f GHz\n" : "\n", (double)h->classes[k].max_hz / 1e9);
     }
-    printf("  %-13s%s\n", "hash", hash);
+    print("  %-13s%s\n", "hash", hash);
     print_conditions(h);
 }
 
@@ -92,26 +93,26 @@ static void print_summary(const struct hw *h)
         for (int i = 0; i < 5; i++) {
             double f = has_kernel(h, kernels[i]) ? hw_class_flops_per_s(h, k, kernels[i], HW_TYPICAL) : 0;
             if (f > 0)
-                printf("  %-13s%7.1f GFLOP/s per %s core, %s\n", first ? "compute" : "", f / 1e9, h->classes[k].name,
+                print("  %-13s%7.1f GFLOP/s per %s core, %s\n", first ? "compute" : "", f / 1e9, h->classes[k].name,
                        kernels[i]);
             first = first && f == 0;
         }
     double seq = hw_mem_bytes_per_s(h, HW_TYPICAL);
     if (seq > 0)
-        printf("  %-13s%7.2f GB/s (sustained %.2f)\n", "bandwidth", seq / 1e9, hw_mem_bytes_per_s(h, HW_SUSTAINED) / 1e9);
+        print("  %-13s%7.2f GB/s (sustained %.2f)\n", "bandwidth", seq / 1e9, hw_mem_bytes_per_s(h, HW_SUSTAINED) / 1e9);
     for (int i = 0; i < 3; i++) {
         struct hw_read q = { HW_ANY_BACKEND, HW_RANDOM, blocks[i], 0, 32, 1, -1 };
         double v = hw_storage_bytes_per_s(h, &q, HW_TYPICAL);
         char block[32];
         if (v > 0)
-            printf("  %-13s%7.1f MB/s (sustained %.1f), random reads of %s, 32 in flight\n", i ? "" : "flash", v / 1e6,
+            print("  %-13s%7.1f MB/s (sustained %.1f), random reads of %s, 32 in flight\n", i ? "" : "flash", v / 1e6,
                    hw_storage_bytes_per_s(h, &q, HW_SUSTAINED) / 1e6, size_text(blocks[i], block));
     }
     for (int i = 0; i < h->n_accels; i++) {
         char both[HW_NAME + 8];
         const char *engine = h->accels[i].engine;
         snprintf(both, sizeof both, "cpu+%s", engine);
-        printf("  %-13s%s: launch %.1f us, %.2f GB/s of weights, %.2f together with the processor\n", i ? "" : "accelerator", engine,
+        print("  %-13s%s: launch %.1f us, %.2f GB/s of weights, %.2f together with the processor\n", i ? "" : "accelerator", engine,
                h->accels[i].launch_ns / 1e3, hw_memory_bytes_per_s(h, engine, HW_SEQ, 64 << 10, 1, HW_TYPICAL) / 1e9,
                hw_memory_bytes_per_s(h, both, HW_SEQ, 64 << 10, hw_cores(h, -1), HW_TYPICAL) / 1e9);
     }
@@ -137,28 +138,28 @@ static void print_compute(const struct hw *h)
         n++;
     }
     if (h->n_compute)
-        printf("\n  compute, ns per row%-21s", n ? " by row length" : "");
+        print("\n  compute, ns per row%-21s", n ? " by row length" : "");
     for (int c = 0; c < n; c++)
-        printf("%9d", lens[c]);
-    printf(h->n_compute ? "\n" : "");
+        print("%9d", lens[c]);
+    print(h->n_compute ? "\n" : "");
     for (int i = 0, next; i < h->n_compute; i = next) {
         const struct hw_compute *p = &h->compute[i];
         if (p->row_len == 0) {
-            printf("  %-14s %-7s x%-3d %34.1f GFLOP/s%s\n", p->kernel, class_of(h, p->core_class), p->threads,
+            print("  %-14s %-7s x%-3d %34.1f GFLOP/s%s\n", p->kernel, class_of(h, p->core_class), p->threads,
                    p->flops_per_s / 1e9, mark(p->origin));
             next = i + 1;
             continue;
         }
-        printf("  %-14s %-7s x%-3d %-5s batch %-3d", p->kernel, class_of(h, p->core_class), p->threads,
+        print("  %-14s %-7s x%-3d %-5s batch %-3d", p->kernel, class_of(h, p->core_class), p->threads,
                !p->dram ? "cache" : p->pattern == HW_SEQ ? "sweep" : "dram", p->batch);
         int c = 0;
         for (next = i; next < h->n_compute && same_curve(p, &h->compute[next]); next++) {
             for (; c < n && lens[c] < h->compute[next].row_len; c++)
-                printf("%9s", "");
-            printf("%9.1f", h->compute[next].ns_per_row.p50);
+                print("%9s", "");
+            print("%9.1f", h->compute[next].ns_per_row.p50);
             c++;
         }
-        printf("%s\n", mark(p->origin));
+        print("%s\n", mark(p->origin));
     }
 }
 
@@ -166,13 +167,13 @@ static void print_memory(const struct hw *h)
 {
     char row[32];
     if (h->n_memory)
-        printf("\n  memory %9s %6s %8s %12s %15s\n", "engines", "order", "row", "GB/s", "sustained");
+        print("\n  memory %9s %6s %8s %12s %15s\n", "engines", "order", "row", "GB/s", "sustained");
     for (int i = 0; i < h->n_memory; i++) {
         const struct hw_memory *p = &h->memory[i];
         char threads[16] = "";
         if (p->threads > 0)
             snprintf(threads, sizeof threads, "x%d", p->threads);
-        printf("  %8s %-7s %6s %8s %12.2f %15.2f%s\n", p->engines, threads, hw_pattern_name(p->pattern),
+        print("  %8s %-7s %6s %8s %12.2f %15.2f%s\n", p->engines, threads, hw_pattern_name(p->pattern),
                size_text(p->row_bytes, row), p->bytes_per_s.p50 / 1e9,
                (p->bytes_per_s.p10 > 0 ? p->bytes_per_s.p10 : p->bytes_per_s.p50) / 1e9, mark(p->origin));
     }
@@ -203,23 +204,23 @@ static void print_grid(const struct hw *h, int from, int to)
         blocks[at] = h->storage_points[i].block_bytes;
         n++;
     }
-    printf("\n  storage, MB/s: %s, %s%s, %s in %s, %d lane%s\n  %-12s", hw_backend_name(p->backend),
+    print("\n  storage, MB/s: %s, %s%s, %s in %s, %d lane%s\n  %-12s", hw_backend_name(p->backend),
            p->direct ? "direct" : "through the page cache", cores,
            hw_pattern_name(p->pattern), size_text(p->range_bytes, range), p->lanes, p->lanes > 1 ? "s" : "", "depth \\ block");
     for (int c = 0; c < n; c++)
-        printf("%9s", size_text(blocks[c], block));
-    printf("\n");
+        print("%9s", size_text(blocks[c], block));
+    print("\n");
     for (int i = from, next; i < to; i = next) {
         int c = 0;
-        printf("  %-12d", h->storage_points[i].queue_depth);
+        print("  %-12d", h->storage_points[i].queue_depth);
         for (next = i; next < to && h->storage_points[next].queue_depth == h->storage_points[i].queue_depth; next++) {
             for (; c < n && blocks[c] < h->storage_points[next].block_bytes; c++)
-                printf("%9s", "");
-            printf("%8.1f%s", h->storage_points[next].bytes_per_s.p50 / 1e6,
+                print("%9s", "");
+            print("%8.1f%s", h->storage_points[next].bytes_per_s.p50 / 1e6,
                    h->storage_points[next].origin == HW_ESTIMATED ? "~" : " ");
             c++;
         }
-        printf("\n");
+        print("\n");
     }
 }
 
@@ -228,23 +229,23 @@ static void print_accels(const struct hw *h)
     char size[32];
     for (int i = 0; i < h->n_accels; i++) {
         const struct hw_accel *a = &h->accels[i];
-        printf("\n  accelerator %s%s%s", a->engine, a->description[0] ? ": " : "", a->description);
+        print("\n  accelerator %s%s%s", a->engine, a->description[0] ? ": " : "", a->description);
         if (a->addressable_bytes)
-            printf(", addresses %s", size_format(a->addressable_bytes, size, sizeof size));
+            print(", addresses %s", size_format(a->addressable_bytes, size, sizeof size));
         if (a->launch_ns > 0)
-            printf(", launch %.1f us", a->launch_ns / 1e3);
+            print(", launch %.1f us", a->launch_ns / 1e3);
         if (a->driver_bytes)
-            printf(", its driver takes %s", size_format(a->driver_bytes, size, sizeof size));
-        printf("%s\n", a->shares_memory ? ", shares the CPU's memory" : "");
+            print(", its driver takes %s", size_format(a->driver_bytes, size, sizeof size));
+        print("%s\n", a->shares_memory ? ", shares the CPU's memory" : "");
     }
     for (int i = 0; i < h->n_accel_points; i++) {
         const struct hw_accel_point *p = &h->accel_points[i];
         double flops = strncmp(p->op, "matmul/", 7) == 0 ? 2 : strncmp(p->op, "ffn/", 4) == 0 ? 6 : 0;
-        printf("  %-10s %-16s %6d x %-6d batch %-4d %10.1f us", h->accels[p->accel].engine, p->op, p->rows, p->cols, p->batch,
+        print("  %-10s %-16s %6d x %-6d batch %-4d %10.1f us", h->accels[p->accel].engine, p->op, p->rows, p->cols, p->batch,
                p->ns.p50 / 1e3);
         if (flops > 0)
-            printf(" %10.1f GFLOP/s", flops * p->rows * p->cols * p->batch / p->ns.p50);
-        printf("%s\n", mark(p->origin));
+            print(" %10.1f GFLOP/s", flops * p->rows * p->cols * p->batch / p->ns.p50);
+        print("%s\n", mark(p->origin));
     }
 }
 
@@ -485,7 +486,7 @@ int show_hwdb(const char *path, int json, struct err *e)
         if (json) {
             js_append(devices, device_json(&h));
         } else {
-            printf(i ? "\n" : "");
+            print(i ? "\n" : "");
             print_device(&h);
         }
         for (int k = 0; k < h.n_storage; k++)
@@ -497,6 +498,6 @@ int show_hwdb(const char *path, int json, struct err *e)
         return print_json(devices, e);
     js_free(devices);
     if (estimated)
-        printf("\n~ estimated; where every imported figure comes from: sqlite3 %s 'SELECT * FROM v_origin'\n", path);
+        print("\n~ estimated; where every imported figure comes from: sqlite3 %s 'SELECT * FROM v_origin'\n", path);
     return r;
 }

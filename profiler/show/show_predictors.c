@@ -1,6 +1,7 @@
 /* Printing the predictors of a trace: per layer what they cost and what they do on held-out tokens, beside an oracle, a
  * fixed hot set and the training-free predictor of the same bytes. */
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"
 #include "profiler/predictors/predictor_set.h"
@@ -34,22 +35,22 @@ static double ratio(double a, double b)
 static void print_row(const char *layer, const char *rank, const struct sum *s, uint64_t ffn)
 {
     char size[24];
-    printf("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank,
+    print("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank,
            size_format(s->bytes, size, sizeof size), 100 * ratio((double)s->bytes, (double)ffn),
            100 * ratio(s->hit, s->active), 100 * ratio(s->hit, s->predicted), 100 * s->predicted / s->n,
            100 * s->active / s->n, ratio(s->predicted, s->active));
     if (s->start > 0)
-        printf("%9.1f%% ", 100 * s->start / s->n);
+        print("%9.1f%% ", 100 * s->start / s->n);
     else
-        printf("%10s ", "-");
-    printf("%8.1f%%\n", 100 * s->hot / s->n);
+        print("%10s ", "-");
+    print("%8.1f%%\n", 100 * s->hot / s->n);
 }
 
 static void print_input(const struct trace_info *i, const struct trace_predictor *list, int n)
 {
     uint64_t ffn = predictor_set_ffn_bytes(i);
     struct sum all = { 0 };
-    printf("\npredictors that see the %s, %s%s\n%5s %6s %10s %7s %9s %9s %9s %9s %6s %10s %9s\n",
+    print("\npredictors that see the %s, %s%s\n%5s %6s %10s %7s %9s %9s %9s %9s %6s %10s %9s\n",
            list->input == PREDICT_FFN     ? "FFN's input"
            : list->input == PREDICT_BLOCK ? "layer's input before attention (lookahead)"
                                           : "residual before the FFN's norm",
@@ -75,12 +76,12 @@ static void print_quality(const struct trace_predictors *p)
     int n = trace_predict_quality(p, &q);
     if (!n)
         return;
-    printf("\nloss of quality: the whole model on %llu tokens of %s, no neuron is always computed\n"
+    print("\nloss of quality: the whole model on %llu tokens of %s, no neuron is always computed\n"
            "%-8s %7s %9s %9s %9s %10s %10s %9s %11s\n",
            (unsigned long long)q->tokens, trace_predict_corpus(p), "input", "target", "recall", "density", "oracle",
            "KL mean", "KL max", "same top", "perplexity");
     for (int i = 0; i < n; i++)
-        printf("%-8s %7.4g %8.2f%% %8.1f%% %8.1f%% %10.3g %10.3g %8.2f%% %+10.2f%%\n", predict_input_name(q[i].input),
+        print("%-8s %7.4g %8.2f%% %8.1f%% %8.1f%% %10.3g %10.3g %8.2f%% %+10.2f%%\n", predict_input_name(q[i].input),
                q[i].target, 100 * q[i].recall, 100 * q[i].density, 100 * q[i].true_density, q[i].kl_mean, q[i].kl_max,
                100 * q[i].top1, 100 * (q[i].ppl_ratio - 1));
 }
@@ -90,10 +91,10 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
     const struct trace_predict_info *i = trace_predictors_info(p);
     int n, at = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &n);
-    printf("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
+    print("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
     if (i->loss_weighting > 0)
-        printf(", loss weighting %g", i->loss_weighting);
-    printf("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
+        print(", loss weighting %g", i->loss_weighting);
+    print("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
            (unsigned long long)list->n_train);
     while (at < n) {
         int k = at;

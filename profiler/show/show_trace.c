@@ -3,6 +3,7 @@
 #include "profiler/show/show.h"
 
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/offline/trace/trace.h"
 #include "common/offline/trace/trace_predict.h"
@@ -124,21 +125,21 @@ static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct laye
 static void print_batches(const struct trace_info *i, const struct layer_stats *all, enum trace_batch_kind k,
                           const char *what)
 {
-    printf("\nshare of neurons that a batch fires, tokens %s\n%-18s", what, "layer / batch of");
+    print("\nshare of neurons that a batch fires, tokens %s\n%-18s", what, "layer / batch of");
     for (int z = 0; z < TRACE_BATCH_SIZES; z++)
-        printf(" %6d", trace_batch_sizes[z]);
-    printf("\n%-18s", "batches");
+        print(" %6d", trace_batch_sizes[z]);
+    print("\n%-18s", "batches");
     for (int z = 0; z < TRACE_BATCH_SIZES; z++)
-        printf(" %6llu", (unsigned long long)i->n_batches[k][z]);
-    printf("\n");
+        print(" %6llu", (unsigned long long)i->n_batches[k][z]);
+    print("\n");
     for (int l = 0; l < i->h.n_layers; l++) {
-        printf("%-18d", l);
+        print("%-18d", l);
         for (int z = 0; z < TRACE_BATCH_SIZES; z++)
             if (i->n_batches[k][z])
-                printf(" %5.1f%%", 100 * all[l].batch[k][z]);
+                print(" %5.1f%%", 100 * all[l].batch[k][z]);
             else
-                printf(" %6s", "-");
-        printf("\n");
+                print(" %6s", "-");
+        print("\n");
     }
 }
 
@@ -146,16 +147,16 @@ static void print_batches(const struct trace_info *i, const struct layer_stats *
 static void print_foreseen(const struct trace_info *i, const struct layer_stats *all)
 {
     int k = i->h.n_experts_used;
-    printf("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before%s\n%-18s",
-           all[0].unknown ? "" : ",\nof the first layer by what it says of embedded tokens", "layer / guesses");
+    print("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before");
+    print(all[0].unknown ? "\n%-18s" : ",\nof the first layer by what it says of embedded tokens\n%-18s", "layer / guesses");
     for (int w = 1; w <= k; w++)
-        printf(" %6d", w);
-    printf("\n");
+        print(" %6d", w);
+    print("\n");
     for (int l = all[0].unknown; l < i->h.n_layers; l++) {
-        printf("%-18d", l);
+        print("%-18d", l);
         for (int w = 1; w <= k; w++)
-            printf(" %5.1f%%", 100 * ratio((double)all[l].foreseen[w - 1], (double)w * (double)i->n_tokens));
-        printf("\n");
+            print(" %5.1f%%", 100 * ratio((double)all[l].foreseen[w - 1], (double)w * (double)i->n_tokens));
+        print("\n");
     }
 }
 
@@ -165,33 +166,33 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     hash_text(i->model_hash, a);
     hash_text(i->content_hash, b);
     hash_text(i->corpus.hash, c);
-    printf("trace     by %s, instructions: %s", i->tool, i->tier);
+    print("trace     by %s, instructions: %s", i->tool, i->tier);
     if (i->n_shards > 1)
-        printf("; shard %d of %d", i->shard, i->n_shards);
-    printf("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
+        print("; shard %d of %d", i->shard, i->n_shards);
+    print("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
            i->h.n_ff);
     if (i->h.n_experts)
-        printf(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
+        print(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
                model_router_name(i->h.router));
-    printf(", %s%s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
+    print(", %s%s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
            model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "", (unsigned long long)i->n_tokens,
            (unsigned long long)i->n_sequences,
            (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
-    printf("samples   maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
+    print("samples   maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
            (unsigned long long)i->window_tokens, (unsigned long long)i->window_sequences,
            (unsigned long long)i->n_samples);
-    printf("hashes    model %s\n          content %s\n          corpus %s\n", a, b, c);
-    printf("\n%-7s%9s%9s%7s%7s%7s  %s  %s\n", "layer", "density", "gates>0", "never", "<1%", ">50%",
+    print("hashes    model %s\n          content %s\n          corpus %s\n", a, b, c);
+    print("\n%-7s%9s%9s%7s%7s%7s  %s  %s\n", "layer", "density", "gates>0", "never", "<1%", ">50%",
            "firings of hottest 10/20/50%", "neurons for 80%");
     double sum = 0, gates = 0;
     for (int l = 0; l < i->h.n_layers; l++) {
         const struct layer_stats *s = &all[l];
-        printf("%-7d%8.1f%%%8.1f%%%7llu%7llu%7llu  %8.0f%% /%5.0f%% /%5.0f%%     %13.0f%%\n", l, 100 * s->density,
+        print("%-7d%8.1f%%%8.1f%%%7llu%7llu%7llu  %8.0f%% /%5.0f%% /%5.0f%%     %13.0f%%\n", l, 100 * s->density,
                100 * s->gate_density, (unsigned long long)s->never, (unsigned long long)s->below_1,
                (unsigned long long)s->above_50, 100 * s->top[0], 100 * s->top[1], 100 * s->top[2], 100 * s->for_80);
         sum += s->density, gates += s->gate_density;
     }
-    printf("%-7s%8.1f%%%8.1f%%\n", "mean", 100 * sum / i->h.n_layers, 100 * gates / i->h.n_layers);
+    print("%-7s%8.1f%%%8.1f%%\n", "mean", 100 * sum / i->h.n_layers, 100 * gates / i->h.n_layers);
     print_batches(i, all, TRACE_BATCH_SEQUENCES, "of different sequences");
     print_batches(i, all, TRACE_BATCH_CONSECUTIVE, "consecutive in one sequence");
     if (i->foreseen)
@@ -317,7 +318,7 @@ int show_trace(const char *path, int json, int verify, struct err *e)
     } else {
         print_text(i, all);
         if (p) {
-            printf("\n");
+            print("\n");
             show_predictors(t, p);
         }
     }

@@ -1,0 +1,43 @@
+#ifndef COMMON_BASE_PRINT_H
+#define COMMON_BASE_PRINT_H
+
+/* What people read on standard output. Text from a file, a name or a device may steer a terminal or forge a line of ours, so it is
+ * escaped where it is printed, not where it comes from: print's %s and %c show what print_acts names as \xNN (bytes) or \u{NN}
+ * (characters); line ends and tabs are those of the format. tests/check-print.sh finds who prints otherwise. The log does the
+ * same on standard error (log.h), the HTML report by page_text, JSON by escapes of its own. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* printf with escaped text, to standard output or f. Widths are those of the escaped text, precisions of the bytes that are
+ * given. %s, %c, integers and reals with flags, width, precision and l, ll, z or j; neither %n nor %1$s. Returns how many bytes were
+ * printed. */
+int print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int print_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Escape text[0..len), line ends and tabs too, into out, which is cut at a whole escape and ends with NUL; the length in out. */
+size_t print_escape(char *out, size_t cap, const char *text, size_t len);
+
+/* Bytes that are data, to standard output: a model's text, CSV. As they are, but for a terminal, which gets them by
+ * print_terminal_piece: line ends and tabs as they are, no carriage return, other control characters and bytes that are no UTF-8
+ * escaped. */
+void print_data(const char *text, size_t len);
+
+/* The next character of text[0..len), len > 0, as it goes out, NUL-terminated; how many bytes of text it takes. The second is the
+ * inside of a JSON string: what is no UTF-8 is U+FFFD, and what print_acts names is escaped as JSON has it. */
+#define PRINT_PIECE 12
+size_t print_terminal_piece(const char *text, size_t len, char out[PRINT_PIECE]);
+size_t print_json_piece(const char *text, size_t len, char out[PRINT_PIECE]);
+
+/* For the log: where standard error goes where standard output does, what was printed goes out now; 1 when its last line has no end,
+ * so that a message begins one. */
+int print_yields(void);
+
+/* Characters that do something to a terminal or to the order of a line instead of being shown: C0, DEL, C1, line and paragraph
+ * separators, embeddings, overrides and isolates of direction. */
+static inline int print_acts(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+#endif

@@ -197,6 +197,8 @@ static void put_storage(struct point *all, const struct hw *h, const struct hw_s
     put_number(&p, "cpu_ns_per_read", s->cpu_ns_per_read, "ns");
     put_number(&p, "together", s->together, "");
     put_number(&p, "slots", s->slots, "");
+    if (s->page_bytes)
+        put_whole(&p, "page_bytes", s->page_bytes, "B");
     all->failed = p.failed;
 }
 

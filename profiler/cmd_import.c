@@ -495,12 +495,15 @@ static void on_storage(struct row *r, struct device *d)
     key.lanes = key_int(r, "lanes", "1", 1, 65536);
     key.range_bytes = key_size(r, "range", NULL);
     struct hw_storage *p = point(r, d, &key);
-    if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s) &&
+    if (p && strcmp(r->cell[FIELD], "page_bytes") == 0)
+        p->page_bytes = (uint64_t)integer(r, BYTES, 1e12);
+    else if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s) &&
         !set_number(r, "latency_ns_p50", NS, &p->latency_ns_p50) &&
         !set_number(r, "latency_ns_p99", NS, &p->latency_ns_p99) &&
         !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) && !set_number(r, "together", COUNT, &p->together) &&
         !set_number(r, "slots", COUNT, &p->slots))
-        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read together slots");
+        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read together slots "
+                         "page_bytes");
     if (!r->failed && (p->together > 1 || p->slots > 1))
         bad(r, VALUE, "'%s' is not within 0..1", r->cell[VALUE]);
 }

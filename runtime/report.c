@@ -124,6 +124,8 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     fprintf(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io->backend->name,
             io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
             cache_policy_name(s->config.policy), c->queue_depth);
+    if (engine_page_bytes(g))
+        fprintf(f, ",\"page_bytes\":%zu", engine_page_bytes(g));
     fprintf(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
             (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
     for (int i = 0; i < BUDGET_ITEMS; i++)
@@ -289,14 +291,15 @@ static void text_memory(const struct setup *s, const struct engine *g)
 {
     const struct budget *b = engine_budget(g);
     const struct io *io = engine_io(g);
-    char peak[24], memory[24], total[24], hot[24], cold[24];
+    char peak[24], memory[24], total[24], hot[24], cold[24], pages[24];
     log_info("memory: peak %s of %s (account %s: hot %s, cold cache %s)",
              size_format(machine_peak_bytes(), peak, sizeof peak),
              size_format(s->memory_bytes, memory, sizeof memory), size_format(b->total, total, sizeof total),
              size_format(b->item[BUDGET_HOT], hot, sizeof hot),
              size_format(b->item[BUDGET_COLD], cold, sizeof cold));
-    log_info("reads:  %s%s, %d in flight at most", io->backend->name,
-             io->direct ? ", O_DIRECT" : ", through the page cache", s->config.choice.queue_depth);
+    size_t page = engine_page_bytes(g);
+    log_info("reads:  %s%s, %d in flight at most%s%s", io->backend->name, io->direct ? ", O_DIRECT" : ", through the page cache",
+             s->config.choice.queue_depth, page ? ", into pages of " : "", page ? size_format(page, pages, sizeof pages) : "");
 }
 
 void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r)

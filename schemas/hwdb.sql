@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 6. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 7. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -35,9 +35,10 @@
 --      measurement. As before, a writer brings an older database here.
 --   5  storage_endings: how many reads in flight end together. As before, a writer brings an older database here.
 --   6  storage_slots: what reads into memory that no cache holds lose. As before, a writer brings an older database here.
+--   7  storage_pages: the pages that reads arrived in. As before, a writer brings an older database here.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -369,4 +370,13 @@ CREATE TABLE storage_endings (
 CREATE TABLE storage_slots (
     storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
     share      REAL NOT NULL CHECK (share > 0 AND share <= 1)
+) STRICT;
+
+-- Revision 7: the pages that reads arrive in.
+
+-- Bytes of the pages that most of the memory was in which these reads arrived in: into pages of 4 KiB a paravirtual drive reads at a fraction
+-- of the rate. The engine's memory is mapped as the probe's is, so that it has what the probe had on the same system.
+CREATE TABLE storage_pages (
+    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
+    page_bytes INTEGER NOT NULL CHECK (page_bytes > 0)
 ) STRICT;

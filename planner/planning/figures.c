@@ -63,6 +63,7 @@ static void doubt_range(const struct hw *hw, const struct plan *p, const struct 
 int figures_doubts(const struct hw *hw, const struct plan *p, struct notes *notes, struct err *e)
 {
     struct layout_shapes s;
+    char small[32];
     for (int t = 0; t < HW_TABLES; t++) {
         char words[140];
         hw_marks_words(&hw->conditions[t], words, sizeof words);
@@ -71,6 +72,10 @@ int figures_doubts(const struct hw *hw, const struct plan *p, struct notes *note
     }
     if (!*measured_at(hw, HW_STORAGE))
         return 0;
+    uint64_t page = hw_storage_page_bytes(hw);
+    if (page && page < FIGURES_SMALL_PAGES)
+        notes_add(notes, "reads were measured into pages of %s, for the system gave no huge ones, and some drives are slower into these: "
+                         "/sys/kernel/mm/transparent_hugepage/enabled", size_format(page, small, sizeof small));
     int r = layout_derive(&p->layout, p->d_model, p->n_ff, &s, e);
     if (r == 0)
         doubt_range(hw, p, &s, notes);

@@ -9,6 +9,7 @@
 #include "planner/inputs/notes.h"
 
 #define FIGURES_OLD_S      (24 * 3600)
+#define FIGURES_SMALL_PAGES (1 << 20) /* huge pages have at least so many bytes */
 #define FIGURES_RANGE_LESS 4 /* the cold data may be so many times the range that storage was measured in */
 
 /* When the figures were measured. */

@@ -5,6 +5,7 @@
  * is what the planner divides. */
 #include "profiler/probe/probe.h"
 
+#include "common/base/pages.h"
 #include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
 #include "common/plan/schedule.h"
@@ -325,12 +326,9 @@ static int open_accel(struct accel_probe *m, struct err *e)
 static int prepare(struct probe *base, struct err *e)
 {
     struct accel_probe *m = probe_of(base);
-    m->buf = mmap(NULL, m->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m->buf == MAP_FAILED) {
-        m->buf = NULL;
+    m->buf = pages_map(m->len);
+    if (!m->buf)
         return err_sys(e, ERR_NOMEM, "measuring '%s': %zu bytes for the weights", m->c.name, m->len);
-    }
-    madvise(m->buf, m->len, MADV_HUGEPAGE);
     uint64_t *v = (uint64_t *)(void *)m->buf;
     for (size_t i = 0; i < m->len / sizeof *v; i++)
         v[i] = 0x2020202020202020u | (splitmix_at(i) & 0x0f0f0f0f0f0f0f0fu);

@@ -6,6 +6,7 @@
  * one buffer serves all types. */
 #include "profiler/probe/probe.h"
 
+#include "common/base/pages.h"
 #include "common/kernels/kernels.h"
 
 #include <stdio.h>
@@ -144,16 +145,13 @@ static int prepare(struct probe *base, struct err *e)
 {
     struct compute_probe *c = (struct compute_probe *)base;
     size_t scratch = SCRATCH_FLOATS * sizeof(float) * (size_t)c->cpus.n;
-    c->buf = mmap(NULL, c->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (c->buf == MAP_FAILED) {
-        c->buf = NULL;
+    c->buf = pages_map(c->len);
+    if (!c->buf)
         return err_sys(e, ERR_NOMEM, "measuring compute: %zu bytes for the weights", c->len);
-    }
     if (posix_memalign((void **)&c->scratch, 64, scratch) != 0) {
         c->scratch = NULL;
         return err_set(e, ERR_NOMEM, "measuring compute: %zu bytes for activations", scratch);
     }
-    madvise(c->buf, c->len, MADV_HUGEPAGE);
     uint64_t *v = (uint64_t *)(void *)c->buf;
     for (size_t i = 0; i < c->len / sizeof *v; i++)
         v[i] = 0x2020202020202020u | (splitmix_at(i) & 0x0f0f0f0f0f0f0f0fu);

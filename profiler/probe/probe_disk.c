@@ -13,6 +13,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/pages.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -73,6 +74,7 @@ struct storage_probe {
     char dir[4096];
     char notes[160];
     char *buf; /* MAX_IN_FLIGHT_BYTES, shared out among lanes */
+    uint64_t page_bytes; /* pages_size() of it */
 };
 
 /* ---- contents ---- */
@@ -387,13 +389,11 @@ static int prepare(struct probe *base, struct err *e)
         return err_set(e, ERR_SYS, "'%s' has %llu MiB free, the test file needs %llu and %llu to spare: give --range or --storage",
                        s->dir, (unsigned long long)(space >> 20), (unsigned long long)(s->file_bytes >> 20),
                        (unsigned long long)(SPARE_BYTES >> 20));
-    s->buf = mmap(NULL, MAX_IN_FLIGHT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (s->buf == MAP_FAILED) {
-        s->buf = NULL;
+    s->buf = pages_map(MAX_IN_FLIGHT_BYTES); /* as the engine's memory */
+    if (!s->buf)
         return err_sys(e, ERR_NOMEM, "measuring storage: %llu bytes for buffers", MAX_IN_FLIGHT_BYTES);
-    }
-    madvise(s->buf, MAX_IN_FLIGHT_BYTES, MADV_HUGEPAGE); /* as the engine's memory: few pieces per read */
     memset(s->buf, 1, MAX_IN_FLIGHT_BYTES);
+    s->page_bytes = pages_size(s->buf, MAX_IN_FLIGHT_BYTES);
     if ((r = make_file(s, e)) < 0)
         return r;
     base->direct_verified = s->direct;
@@ -469,7 +469,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
                                   .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range,
                                   .core_class = p->core_class, .bytes_per_s = probe_dist(base, i),
                                   .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99),
-                                  .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
+                                  .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .page_bytes = s->page_bytes,
+                                  .origin = HW_MEASURED };
         if (all.found > 0) /* a read is found with so many others in the mean */
             row.together = fmin(1, all.squares / all.found / p->depth);
         if (i + 1 < base->n_points && s->points[i + 1].slots)

@@ -5,6 +5,8 @@
  * core leaves a third of what memory could give unasked for. */
 #include "profiler/probe/probe.h"
 
+#include "common/base/pages.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,12 +123,9 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
 static int prepare(struct probe *base, struct err *e)
 {
     struct memory_probe *m = (struct memory_probe *)base;
-    m->buf = mmap(NULL, m->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m->buf == MAP_FAILED) {
-        m->buf = NULL;
+    m->buf = pages_map(m->len);
+    if (!m->buf)
         return err_sys(e, ERR_NOMEM, "measuring memory: %zu bytes for the buffer", m->len);
-    }
-    madvise(m->buf, m->len, MADV_HUGEPAGE);
     uint64_t *v = (uint64_t *)(void *)m->buf;
     for (size_t i = 0; i < m->len / sizeof *v; i++)
         v[i] = splitmix_at(i);

@@ -42,6 +42,7 @@ static char *size_text(uint64_t bytes, char out[32])
 static void print_conditions(const struct hw *h)
 {
     const char *head = "measured";
+    char bytes[32];
     for (int t = 0; t < HW_TABLES; t++) {
         const struct hw_conditions *c = &h->conditions[t];
         char words[400];
@@ -51,6 +52,9 @@ static void print_conditions(const struct hw *h)
         print("  %-13s%-8s %s%s%s\n", head, hw_table_name((enum hw_table)t), c->measured_at, words[0] ? ", not clean: " : "", words);
         head = "";
     }
+    uint64_t page = hw_storage_page_bytes(h);
+    if (page)
+        printf("  %-13spages of %s\n", "reads into", size_format(page, bytes, sizeof bytes));
 }
 
 static void print_head(const struct hw *h)
@@ -347,6 +351,8 @@ static struct js *storage_json(const struct hw *h)
         set_known(o, "cpu_ns_per_read", p->cpu_ns_per_read);
         set_known(o, "together", p->together);
         set_known(o, "slots", p->slots);
+        if (p->page_bytes)
+            js_set_u64(o, "page_bytes", p->page_bytes);
         js_set_str(o, "origin", hw_origin_name(p->origin));
         js_append(list, o);
     }

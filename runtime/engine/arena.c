@@ -3,18 +3,19 @@
  * a memory cgroup, a surprise. */
 #include "runtime/engine/arena.h"
 
+#include "common/base/pages.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE 4096u
-#define HUGE      (2u << 20)
-#define HUGE_FROM (64u << 20) /* smaller arenas gain nothing from huge pages */
+#define PAGE  4096u
+#define PIECE (2u << 20) /* that one thread touches at a time */
 
-/* Staging first: the mapping's start is a page boundary, and reads need one; of a large arena it is that of a huge page, for
- * into pages of 4 KiB a paravirtual drive reads blocks of 64 KiB half as fast. Then the cold cache, whose slots of tiles are read into,
- * too: without streamed predictors, which tiles have none of, staging is whole pages. */
+/* Staging first: the mapping begins with huge pages (pages.h), and what does not fill one is at its end. Then the cold cache, whose slots
+ * of tiles are read into, too: without streamed predictors, which tiles have none of, staging is whole pages. What is at the end is read
+ * into at load alone. */
 static const enum budget_item order[] = {
     BUDGET_STAGING, BUDGET_COLD, BUDGET_HOT, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_CHECKS,
     BUDGET_INDEX,
@@ -26,25 +27,11 @@ static uint64_t mapped(const struct budget *b, enum budget_item i)
     return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
 }
 
-/* Of a large arena: begins where a huge page can. What is mapped for that and not needed goes at once. */
-static uint8_t *map(size_t bytes)
-{
-    size_t more = bytes >= HUGE_FROM ? HUGE : 0;
-    uint8_t *m = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (m == MAP_FAILED || !more)
-        return m == MAP_FAILED ? NULL : m;
-    size_t before = (HUGE - (uintptr_t)m % HUGE) % HUGE;
-    if (before)
-        munmap(m, before);
-    munmap(m + before + bytes, more - before);
-    return m + before;
-}
-
-/* Every page of pieces [begin, end) of HUGE bytes. */
+/* Every page of pieces [begin, end) of PIECE bytes. */
 static void touch(void *ctx, int begin, int end, int worker)
 {
     const struct arena *a = ctx;
-    size_t from = (size_t)begin * HUGE, to = (size_t)end * HUGE < a->bytes ? (size_t)end * HUGE : a->bytes;
+    size_t from = (size_t)begin * PIECE, to = (size_t)end * PIECE < a->bytes ? (size_t)end * PIECE : a->bytes;
     (void)worker;
     for (size_t i = from; i < to; i += PAGE)
         ((volatile uint8_t *)a->base)[i] = 0;
@@ -57,15 +44,13 @@ int arena_open(struct arena *a, struct pool *pool, const struct budget *b, int l
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         bytes += mapped(b, order[i]);
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    uint8_t *m = map((size_t)bytes);
+    uint8_t *m = pages_map((size_t)bytes);
     if (!m)
         return err_sys(e, ERR_NOMEM, "cannot map %llu bytes", (unsigned long long)bytes);
     a->base = m;
     a->bytes = (size_t)bytes;
-    if (bytes >= HUGE_FROM)
-        madvise(m, a->bytes, MADV_HUGEPAGE);
     /* By all threads, for the kernel zeroes each page when it is touched; mlock, which would do that with one, then finds them there. */
-    pool_for(pool, (int)((bytes + HUGE - 1) / HUGE), 1, touch, a);
+    pool_for(pool, (int)((bytes + PIECE - 1) / PIECE), 1, touch, a);
     if (lock) {
         a->locked = mlock(m, a->bytes) == 0;
         a->lock_errno = a->locked ? 0 : errno;
@@ -76,6 +61,7 @@ int arena_open(struct arena *a, struct pool *pool, const struct budget *b, int l
         a->item[order[i]].size = (size_t)mapped(b, order[i]);
         at += mapped(b, order[i]);
     }
+    a->page_bytes = pages_size(a->base, a->bytes);
     return 0;
 }
 

@@ -15,6 +15,7 @@ struct arena {
     size_t bytes;
     int locked;      /* mlock succeeded */
     int lock_errno;  /* why not */
+    size_t page_bytes; /* pages_size() of it */
     struct {
         uint8_t *at;
         size_t size, used;

@@ -267,6 +267,11 @@ int engine_locked(const struct engine *g, int *why)
     return g->arena.locked;
 }
 
+size_t engine_page_bytes(const struct engine *g)
+{
+    return g->arena.page_bytes;
+}
+
 float *engine_sampler_memory(struct engine *g, size_t *bytes)
 {
     *bytes = (size_t)g->scratch.sampler;

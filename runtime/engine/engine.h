@@ -215,6 +215,7 @@ void engine_stats_reset(struct engine *g);
 const struct budget *engine_budget(const struct engine *g);
 const struct io *engine_io(const struct engine *g); /* NULL: it could not be opened again after an error */
 int engine_locked(const struct engine *g, int *why); /* memory is mlocked; *why: errno when not */
+size_t engine_page_bytes(const struct engine *g);    /* of most of the memory, in which reads arrive; 0: not known */
 
 /* Scratch that the account lists for callers. */
 float *engine_sampler_memory(struct engine *g, size_t *bytes);

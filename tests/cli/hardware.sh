@@ -77,6 +77,7 @@ assert d['name'] == 'box' and d['storage_points'] and d['compute'] and d['memory
 assert all(p['bytes_per_s_p50'] > 0 for p in d['storage_points'])
 for p in d['storage_points']: # a ring tells how many reads end together, of one all
     assert ('together' in p) == (p['backend'] == 'io_uring'), p
+    assert p.get('page_bytes', 4096) >= 4096, p
     assert ('slots' in p) == (p['backend'] == 'io_uring' and p['pattern'] == 'random' and p['lanes'] == 1 and p['queue_depth'] <= 32 and
                               p['range_bytes'] == max(q['range_bytes'] for q in d['storage_points'])), p
     assert 0 < p.get('slots', 1) <= 1, p
@@ -426,7 +427,7 @@ shown()
         "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert d['kind'] == 'hardware' and d['revision'] == 6
+assert d['kind'] == 'hardware' and d['revision'] == 7
 phone = {x['name']: x for x in d['devices']}['OnePlus 12']
 assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
 assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])

@@ -1,6 +1,8 @@
 /* What is mapped is what the account has, less what the kernel keeps for it. */
 #include "runtime/engine/arena.h"
 
+#include "common/base/pages.h"
+
 #include "tests/test.h"
 
 #include <stdlib.h>
@@ -38,12 +40,20 @@ int main(void)
     memset(p, 1, index);
     arena_close(&a);
     CHECK(a.base == NULL);
-    /* A large one begins where a huge page can, so that what reads arrive in can be whole huge pages. */
-    for (uint64_t odd = 0; odd < 4; odd++) {
-        b.item[BUDGET_HOT] = (64 << 20) + odd * 4096;
+    /* One that a huge page fits into begins where one can, so that what reads arrive in can be whole huge pages; and is in huge pages
+     * where the system gives any. */
+    size_t probe = 8 << 20, huge = pages_huge_size();
+    void *m = pages_map(probe);
+    CHECK(m && (!huge || (uintptr_t)m % huge == 0));
+    memset(m, 1, probe);
+    size_t given = pages_size(m, probe);
+    munmap(m, probe);
+    for (uint64_t odd = 0; odd < 8; odd++) {
+        b.item[BUDGET_HOT] = (odd < 4 ? (2 << 20) : (64 << 20)) + odd * 4096;
         CHECK(arena_open(&a, pool, &b, 0, &e) == 0);
         CHECK(absent(&a) == 0); /* the last piece too, which is no whole huge page */
-        CHECK((uintptr_t)a.base % (2 << 20) == 0);
+        CHECK(!huge || (uintptr_t)a.base % huge == 0);
+        CHECK_MSG(a.page_bytes == given, "pages of %zu bytes, where others have %zu", a.page_bytes, given);
         CHECK(a.item[BUDGET_STAGING].at == a.base);
         a.base[0] = a.base[a.bytes - 1] = 1;
         arena_close(&a);

@@ -64,6 +64,11 @@ static void doubts(void)
         cold += (2 + 2 * (1 - 64.0 / 200)) * (double)(s.part[q].n_units * s.part[q].stride_bytes);
     points[1].range_bytes = (uint64_t)cold / FIGURES_RANGE_LESS;
     CHECK(figures_doubts(&hw, &p, &n, &e) == 0 && n.n == 0);
+    points[0].page_bytes = 2 << 20;
+    CHECK(figures_doubts(&hw, &p, &n, &e) == 0 && n.n == 0);
+    points[1].page_bytes = 4096;
+    CHECK(figures_doubts(&hw, &p, &n, &e) == 0 && n.n == 1 && strstr(n.text[0], "reads were measured into pages of 4.0 KiB"));
+    points[1].page_bytes = n.n = 0;
     points[1].range_bytes--;
     CHECK(figures_doubts(&hw, &p, &n, &e) == 0 && n.n == 1 && strstr(n.text[0], "storage was measured within "));
     hw.conditions[HW_MEMORY] = (struct hw_conditions){ .watched = 1, .marks = 1u << HW_OTHERS | 1u << HW_STOLEN, .others = 0.5,

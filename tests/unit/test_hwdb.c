@@ -389,7 +389,7 @@ static void strangers(const char *data, size_t len)
         { "DROP TABLE conditions", "table 'conditions' is missing", ERR_FORMAT },
         { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
-        { "PRAGMA user_version = 7", "has revision 7", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = 8", "has revision 8", ERR_UNSUPPORTED },
         { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
         { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
@@ -654,10 +654,29 @@ static void corrections(void)
     hw_free(&raw);
 }
 
-/* Takes away what revisions 6, 5 and 4 brought. */
-#define REVISION_6 "DROP TABLE storage_slots; "
+/* Takes away what revisions 7, 6, 5 and 4 brought. */
+#define REVISION_7 "DROP TABLE storage_pages; "
+#define REVISION_6 REVISION_7 "DROP TABLE storage_slots; "
 #define REVISION_5 REVISION_6 "DROP TABLE storage_endings; "
 #define REVISION_4 REVISION_5 "DROP VIEW v_accelerator_conditions; DROP TABLE accelerator_conditions; DROP TABLE accelerator_memory; "
+
+/* A database of revision 6: read as it is; nothing is known of the pages that reads arrive in. */
+static void revision_6(const struct hash128 *want)
+{
+    struct hw h = { 0 };
+    CHECK(edit(path, REVISION_7 "DELETE FROM calibration_term; PRAGMA user_version = 6"));
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(hw_storage_page_bytes(&h) == 0 && h.n_storage > 1);
+    struct hwdb_calibration c = taught(&h, 1.5, 1);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(edit(path, "INSERT INTO storage_pages SELECT id, 4096 << (id % 2) FROM storage"));
+    hw_free(&h);
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && !hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(hw_storage_page_bytes(&h) == 4096);
+    hw_free(&h);
+    CHECK(!edit(path, "UPDATE storage_pages SET page_bytes = 0"));
+    CHECK(edit(path, "DELETE FROM storage_pages"));
+}
 
 /* A database of revision 5: read as it is; nothing is known of reads into slots. */
 static void revision_5(const struct hash128 *want)
@@ -834,6 +853,7 @@ int main(void)
     }
     free(data);
     corrections();
+    revision_6(&h.hash);
     revision_5(&h.hash);
     revision_4(&h.hash);
     revision_3(&h.hash);

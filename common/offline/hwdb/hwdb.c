@@ -29,13 +29,14 @@ static const char *const tables[] = { "device",  "fact_source", "core_class",
                                       "run",     "compute",     "memory",
                                       "storage", "accelerator", "accelerator_point",
                                       "sample",  "calibration", "calibration_term", "conditions",
-                                      "accelerator_memory", "accelerator_conditions", "storage_endings", "storage_slots" };
+                                      "accelerator_memory", "accelerator_conditions", "storage_endings", "storage_slots",
+                                      "storage_pages" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 /* Tables that a revision has: the first so many. */
 static int n_tables(int64_t revision)
 {
-    static const int of[] = { 10, 12, 13, 15, 16, N_TABLES }; /* from revision 1 on */
+    static const int of[] = { 10, 12, 13, 15, 16, 17, N_TABLES }; /* from revision 1 on */
     _Static_assert(sizeof of / sizeof *of == HWDB_REVISION, "each has a number of tables");
     return of[revision - 1];
 }
@@ -302,9 +303,9 @@ static int lead_on(sqlite3 *db, const char *path, int64_t revision, struct err *
     static const char what[] = "creating the tables";
     if (revision == 0)
         return hwdb_exec(db, path, schema, what, e);
-    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 6", what, e);
+    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 7", what, e);
     static const char *const next_of[] = { "\n-- Revision 2: ", "\n-- Revision 3: ", "\n-- Revision 4: ", "\n-- Revision 5: ",
-                                           "\n-- Revision 6: " };
+                                           "\n-- Revision 6: ", "\n-- Revision 7: " };
     const char *next = next_of[revision - 1];
     return r < 0 ? r : hwdb_exec(db, path, strstr(schema, next), what, e);
 }

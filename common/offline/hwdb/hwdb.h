@@ -84,6 +84,7 @@ struct hw_storage {
     double cpu_ns_per_read;                /* CPU time of submitting and reaping; 0: not known */
     double together;                       /* share of the reads in flight that end at one moment, 0 to 1; 0: not known */
     double slots;                          /* the rate of such reads into memory that no cache holds, as slots are, by that; 0: not known */
+    uint64_t page_bytes;                   /* pages of the memory that reads arrived in, most of it; 0: not known */
     enum hw_origin origin;
 };
 
@@ -233,6 +234,7 @@ struct hw_read {
 double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum hw_stat stat);
 double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q);
 double hw_storage_together(const struct hw *h, const struct hw_read *q); /* share of the reads in flight, of one lane */
+uint64_t hw_storage_page_bytes(const struct hw *h);                       /* the smallest hw_storage.page_bytes known; 0: none is */
 double hw_storage_slots(const struct hw *h, const struct hw_read *q);    /* hw_storage.slots; 1: not known */
 
 /* engines: "cpu". A missing random pattern is answered from seq. */

@@ -305,6 +305,7 @@ static void each_storage(struct row *r, void *element, void *ctx)
     p->origin = (enum hw_origin)get_choice(r, 15, hwdb_origin_names, 3);
     p->together = get_real(r, 16, 0);
     p->slots = get_real(r, 17, 0);
+    p->page_bytes = (uint64_t)get_int_or(r, 18, 0, 1, 1ll << 40);
 }
 
 static void each_accel(struct row *r, void *element, void *ctx)
@@ -347,6 +348,7 @@ static void each_accel_point(struct row *r, void *element, void *ctx)
     "bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read, p.origin"
 #define TOGETHER      ", (SELECT together FROM storage_endings WHERE storage_id = p.id)"
 #define SLOTS         ", (SELECT share FROM storage_slots WHERE storage_id = p.id)"
+#define PAGES         ", (SELECT page_bytes FROM storage_pages WHERE storage_id = p.id)"
 #define DRIVER_BYTES  ", (SELECT driver_bytes FROM accelerator_memory WHERE accelerator_id = p.id)"
 
 static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
@@ -364,9 +366,10 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        " bytes_per_s_p90, origin" HWDB_MEMORY_ROWS, id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l,
                        (void **)&h->memory, &h->n_memory, e)) < 0 ||
         (r = read_rows(db, path, "storage",
-                       revision >= 6 ? STORAGE_COLUMNS TOGETHER SLOTS HWDB_STORAGE_ROWS :
-                       revision >= 5 ? STORAGE_COLUMNS TOGETHER ", NULL" HWDB_STORAGE_ROWS :
-                                       STORAGE_COLUMNS ", NULL, NULL" HWDB_STORAGE_ROWS, id,
+                       revision >= 7 ? STORAGE_COLUMNS TOGETHER SLOTS PAGES HWDB_STORAGE_ROWS :
+                       revision >= 6 ? STORAGE_COLUMNS TOGETHER SLOTS ", NULL" HWDB_STORAGE_ROWS :
+                       revision >= 5 ? STORAGE_COLUMNS TOGETHER ", NULL, NULL" HWDB_STORAGE_ROWS :
+                                       STORAGE_COLUMNS ", NULL, NULL, NULL" HWDB_STORAGE_ROWS, id,
                        sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l, (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
         (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
                        ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id,
@@ -509,6 +512,8 @@ static int hash_device(struct hw *h, struct err *e)
             hash_real(s, p->together);
         if (p->slots > 0)
             hash_real(s, p->slots);
+        if (p->page_bytes)
+            hash_ints(s, (int64_t[]){ (int64_t)p->page_bytes }, 1);
     }
     for (int i = 0; i < h->n_accels; i++) {
         hash_update_str(s, h->accels[i].engine);

@@ -329,6 +329,16 @@ double hw_storage_slots(const struct hw *h, const struct hw_read *q)
     return v > 0 ? v : 1;
 }
 
+uint64_t hw_storage_page_bytes(const struct hw *h)
+{
+    uint64_t least = 0;
+    for (int i = 0; i < h->n_storage; i++) {
+        uint64_t page = h->storage_points[i].page_bytes;
+        least = page && (!least || page < least) ? page : least;
+    }
+    return least;
+}
+
 /* ---- memory: threads, then row size ---- */
 
 struct memory_filter {

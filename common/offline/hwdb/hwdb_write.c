@@ -383,6 +383,8 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
         r = put(d, "storage_endings", NULL, e, "INSERT INTO storage_endings VALUES (?1, ?2)", "id", row, p->together);
     if (r == 0 && p->slots > 0)
         r = put(d, "storage_slots", NULL, e, "INSERT INTO storage_slots VALUES (?1, ?2)", "id", row, p->slots);
+    if (r == 0 && p->page_bytes > 0)
+        r = put(d, "storage_pages", NULL, e, "INSERT INTO storage_pages VALUES (?1, ?2)", "ii", row, (int64_t)p->page_bytes);
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
 }
 

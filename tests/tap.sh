@@ -76,6 +76,14 @@ caught()
     done
 }
 
+# small_pages COMMAND...: where the system gives no huge pages (PR_SET_THP_DISABLE).
+small_pages()
+{
+    python3 -c 'import ctypes, os, sys
+if ctypes.CDLL(None).prctl(41, 1, 0, 0, 0): sys.exit(99)
+os.execvp(sys.argv[1], sys.argv[1:])' "$@"
+}
+
 scratch()
 {
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/thermo-test-XXXXXX") || exit 1

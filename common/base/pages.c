@@ -1,6 +1,6 @@
-/* A mapping is made larger by a huge page than asked for, and what lies before the first boundary and behind the end goes back at once.
- * What the kernel gave is in /proc/self/smaps: AnonHugePages of each mapping. Neighbouring mappings of the same kind are one there, so that a
- * caller's range is looked for by its addresses, and what a merged mapping has beyond the range counts as the range's. */
+/* A mapping is made larger by a huge page than asked for, and what lies before the first boundary and behind the end goes back at
+ * once. What the kernel gave is in /proc/self/smaps: AnonHugePages of each mapping. Neighbouring mappings of the same kind are one there, so
+ * that a caller's range is looked for by its addresses, and what a merged mapping has beyond the range counts as the range's. */
 #include "common/base/pages.h"
 
 #include <stdio.h>

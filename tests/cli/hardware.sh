@@ -85,6 +85,15 @@ for p in d['storage_points']: # a ring tells how many reads end together, of one
 PY
 }
 
+# The pages that reads arrive in are the database's, and a CSV file's, and show says them.
+without_huge_pages()
+{
+    small_pages "$P" hardware -q --db "$tmp/small.sqlite" --device box --storage "$tmp/drive" --only storage --quick --range 8MiB --seconds-per-point 0.003 --patience 0 &&
+        "$P" show "$tmp/small.sqlite" > "$tmp/out" && grep -q 'reads into *pages of 4.0 KiB' "$tmp/out" &&
+        "$P" export --db "$tmp/small.sqlite" --out "$tmp/small.csv" && grep -q ',page_bytes,4096,B,' "$tmp/small.csv" &&
+        "$P" import -q --db "$tmp/small2.sqlite" --csv "$tmp/small.csv" && "$P" show "$tmp/small2.sqlite" | grep -q 'reads into *pages of 4.0 KiB'
+}
+
 dry_run()
 {
     "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --engine none --dry-run --json > "$tmp/json" &&
@@ -276,6 +285,7 @@ check "every point has its raw samples" every_point_has_its_samples
 check "conditions" conditions
 check "views answer" views_answer
 check "one table again" again
+check "a system without huge pages: the database says so" without_huge_pages
 leaks_unseen
 if "$BIN/thermo-run" engines --json 2> /dev/null | grep -q opencl:0; then
     check "an accelerator" engine

@@ -71,6 +71,23 @@ for memory in $sizes; do
 done
 [ ! -e "$tmp/said" ] || cat "$tmp/said"
 
+# Where the system gives huge pages the run has them, at the floor too; else it says what it has. The text is the same.
+pages_are() # BYTES COMMAND...: page_bytes of a run
+{
+    _bytes=$1
+    shift
+    "$@" "$run" generate --model "$pack" --plan "$plan" --memory "$floor" --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --json -q > "$tmp/out" &&
+        grep -q "\"page_bytes\":$_bytes," "$tmp/out" && sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$tmp/out" | tr -d '\n' > "$tmp/text.$_bytes"
+}
+check "without huge pages: pages of 4096 bytes" pages_are 4096 small_pages
+if grep -q '\[never\]' /sys/kernel/mm/transparent_hugepage/enabled 2> /dev/null || [ ! -e /sys/kernel/mm/transparent_hugepage/hpage_pmd_size ]; then
+    skip "with huge pages" "this system gives none"
+else
+    huge=$(cat /sys/kernel/mm/transparent_hugepage/hpage_pmd_size)
+    check "at the floor: huge pages" pages_are "$huge" env
+    check "the same text" cmp "$tmp/text.4096" "$tmp/text.$huge"
+fi
+
 # Predicted mode: the account has the predictors, and its floor holds too.
 mode=predicted
 pfloor=$(floor_of "$plan" --mode predicted)

@@ -7,24 +7,56 @@
 #include "common/base/utf8.h"
 
 #include <jansson.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson says of lacking memory that the text is no JSON, or leaves a member out. So it is watched. */
+/* jansson says of lacking memory that the text is no JSON, or leaves a member out. So it is watched, and what a text may take of the memory
+ * is counted here, allocation by allocation, where no form of JSON escapes. */
 static _Thread_local int starved;
+static _Thread_local struct {
+    size_t most, used; /* most 0: nothing is counted */
+    int over;
+} heap;
+
+#define CHUNK 16 /* malloc's own of each allocation, at most */
 
 static void *watched_malloc(size_t n)
 {
+    if (heap.most && (heap.used >= heap.most || n > heap.most - heap.used)) {
+        heap.over = 1;
+        return NULL;
+    }
     void *p = malloc(n);
     starved |= !p;
+    if (p && heap.most)
+        heap.used += malloc_usable_size(p) + CHUNK;
     return p;
 }
 
-void js_watch(void)
+static void watched_free(void *p)
 {
-    json_set_alloc_funcs(watched_malloc, free);
-    starved = 0;
+    size_t n = p && heap.most ? malloc_usable_size(p) + CHUNK : 0;
+    heap.used -= n < heap.used ? n : heap.used;
+    free(p);
+}
+
+void js_watch(size_t most)
+{
+    json_set_alloc_funcs(watched_malloc, watched_free);
+    starved = heap.over = 0;
+    heap.used = 0;
+    heap.most = most;
+}
+
+int js_watched(const char *name, struct err *e)
+{
+    size_t most = heap.most;
+    heap.most = 0;
+    if (heap.over)
+        return err_set(e, ERR_LIMIT, "'%s' takes more than %zu bytes of memory to read, which is all that there is for it", name, most);
+    return starved ? err_set(e, ERR_NOMEM, "'%s': out of memory", name) : 0;
 }
 
 int js_starved(void)
@@ -44,13 +76,13 @@ static struct js *out(json_t *j)
 
 struct js *js_object(void)
 {
-    json_set_alloc_funcs(watched_malloc, free);
+    json_set_alloc_funcs(watched_malloc, watched_free);
     return out(json_object());
 }
 
 struct js *js_array(void)
 {
-    json_set_alloc_funcs(watched_malloc, free);
+    json_set_alloc_funcs(watched_malloc, watched_free);
     return out(json_array());
 }
 
@@ -230,15 +262,55 @@ int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
     return bad ? err_sys(e, ERR_SYS, "writing JSON") : 0;
 }
 
-struct js *js_parse(const char *text, size_t len, const char *name, struct err *e)
+struct js *js_parse_within(const char *text, size_t len, size_t most, const char *name, struct err *e)
 {
     json_error_t je;
-    js_watch();
+    js_watch(most);
     json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    if (!j && starved)
-        err_set(e, ERR_NOMEM, "'%s': out of memory", name);
-    else if (!j)
+    if (js_watched(name, e) == 0 && !j)
         err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
+    return out(j);
+}
+
+struct js *js_parse(const char *text, size_t len, const char *name, struct err *e)
+{
+    return js_parse_within(text, len, JS_MAX_BYTES, name, e);
+}
+
+struct pieces {
+    struct file file;
+    uint64_t at;
+    struct err *e; /* of a read that failed; its code, */
+    int code;      /* 0 so far */
+};
+
+static size_t next_piece(void *buf, size_t n, void *ctx)
+{
+    struct pieces *f = ctx;
+    size_t some = f->file.size - f->at < n ? (size_t)(f->file.size - f->at) : n;
+    if (some && (f->code = file_pread(&f->file, buf, some, f->at, f->e)) < 0)
+        return (size_t)-1;
+    f->at += some;
+    return some;
+}
+
+struct js *js_read(const char *path, uint64_t most_bytes, size_t most, struct err *e)
+{
+    struct pieces f = { .file = { .fd = -1 }, .e = e };
+    json_error_t je;
+    json_t *j = NULL;
+    if (file_open(&f.file, path, e) < 0)
+        return NULL;
+    if (f.file.size > most_bytes) {
+        err_set(e, ERR_LIMIT, "'%s' has %llu bytes; at most %llu are accepted", path, (unsigned long long)f.file.size,
+                (unsigned long long)most_bytes);
+    } else {
+        js_watch(most);
+        j = json_load_callback(next_piece, &f, JSON_REJECT_DUPLICATES, &je);
+        if (js_watched(path, e) == 0 && !j && f.code == 0)
+            err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", path, je.line, je.column, je.text);
+    }
+    file_close(&f.file);
     return out(j);
 }
 

@@ -34,12 +34,19 @@ int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
 char *js_text(const struct js *j, int indent, int digits); /* malloc'd; NULL when out of memory */
 
 /* For those who use jansson themselves (the plan's reader): from js_watch on, whether an allocation failed in it, in this
- * thread; what it said instead is not to be believed then. */
-void js_watch(void);
+ * thread; what it said instead is not to be believed then. most: bytes of memory that it may take until js_watched, 0: any number.
+ * js_watched: ERR_LIMIT where it asked for more, ERR_NOMEM. */
+void js_watch(size_t most);
+int js_watched(const char *name, struct err *e);
 int js_starved(void);
 
-/* Reading: strict JSON, duplicate keys refused. Accessors give NULL / the fallback when absent or of another type. */
+/* Reading: strict JSON, duplicate keys refused. Accessors give NULL / the fallback when absent or of another type. A document takes up to
+ * forty times the memory of its text ("[],[],[]"): `most` bounds it, counted by the allocation while it is read. ERR_LIMIT: it takes more.
+ * js_read: of a file of at most most_bytes, in pieces, so that its text is never in memory. */
+#define JS_MAX_BYTES ((size_t)1 << 30) /* of js_parse: what the programs take that have no limit of memory */
 struct js *js_parse(const char *text, size_t len, const char *name, struct err *e);
+struct js *js_parse_within(const char *text, size_t len, size_t most, const char *name, struct err *e);
+struct js *js_read(const char *path, uint64_t most_bytes, size_t most, struct err *e);
 const struct js *js_get(const struct js *obj, const char *key);
 const struct js *js_at(const struct js *arr, size_t i);
 size_t js_len(const struct js *arr);

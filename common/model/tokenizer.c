@@ -18,6 +18,7 @@
 
 #define MAX_MERGES (1u << 24) /* ranks are exact in a float */
 #define MAX_TEXT   (1u << 30) /* bytes, of a pool and of a text to encode */
+#define TOKENIZER_PIECE (16u << 10) /* bytes of a text that are encoded at a time, where it can be cut */
 #define TOKENS_KEY "tokenizer.ggml.tokens"
 #define MODEL_KEY  "tokenizer.ggml.model"
 #define CHARSMAP_KEY "tokenizer.ggml.precompiled_charsmap"
@@ -601,6 +602,7 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
         tokenizer_close(t);
         return r;
     }
+    tokenizer_cut_init(t);
     *out = t;
     return 0;
 }
@@ -680,20 +682,37 @@ static int claim_length(const struct tokenizer *t, const char *text, size_t n, u
     return r;
 }
 
-static int encode_plain(const struct tokenizer *t, const char *text, size_t len, struct ids *ids, struct err *e)
+static int encode_piece(const struct tokenizer *t, const char *text, size_t len, bool space, struct ids *ids, struct err *e)
 {
-    if (len == 0)
-        return 0;
     if (t->kind == TOKENIZER_RWKV)
         return tokenizer_rwkv_encode(t, text, len, ids, e);
     if (t->kind == TOKENIZER_UNIGRAM)
         return tokenizer_unigram_encode(t, text, len, ids, e);
-    return t->kind == TOKENIZER_SPM ? tokenizer_spm_encode(t, text, len, t->add_space, ids, e)
+    return t->kind == TOKENIZER_SPM ? tokenizer_spm_encode(t, text, len, space && t->add_space, ids, e)
                                     : tokenizer_bpe_encode(t, text, len, ids, e);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special,
-                     int32_t **out, int *n, struct err *e)
+/* In pieces, so that what a piece takes of the heap is all that a long text takes. */
+static int encode_plain(const struct tokenizer *t, const char *text, size_t len, bool space, struct ids *ids, struct err *e)
+{
+    int r = 0;
+    for (size_t most = TOKENIZER_PIECE; r == 0 && len > 0;) {
+        size_t n = most < len ? tokenizer_cut(t, text, most) : len;
+        if (n == 0) {
+            most *= 2;
+            continue;
+        }
+        r = encode_piece(t, text, n, space, ids, e);
+        space = false;
+        text += n;
+        len -= n;
+        most = TOKENIZER_PIECE;
+    }
+    return r;
+}
+
+static int encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special, bool space, int32_t **out, int *n,
+                  struct err *e)
 {
     struct ids ids = { 0 };
     struct claims l = { 0 };
@@ -707,13 +726,13 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
         r = tokenizer_push(&ids, t->bos, e);
     size_t at = 0;
     for (size_t i = 0; r == 0 && i < l.n; i++) {
-        r = encode_plain(t, text + at, l.c[i].begin - at, &ids, e);
+        r = encode_plain(t, text + at, l.c[i].begin - at, space || at > 0, &ids, e);
         if (r == 0)
             r = tokenizer_push(&ids, l.c[i].id, e);
         at = l.c[i].end;
     }
     if (r == 0)
-        r = encode_plain(t, text + at, len - at, &ids, e);
+        r = encode_plain(t, text + at, len - at, space || at > 0, &ids, e);
     if (r == 0 && !ids.id && !(ids.id = malloc(sizeof *ids.id)))
         r = err_set(e, ERR_NOMEM, "token ids");
     free(l.c);
@@ -724,6 +743,17 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
     *out = ids.id;
     *n = ids.n;
     return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special,
+                     int32_t **out, int *n, struct err *e)
+{
+    return encode(t, text, len, bos, parse_special, true, out, n, e);
+}
+
+int tokenizer_encode_more(const struct tokenizer *t, const char *text, size_t len, int parse_special, int32_t **out, int *n, struct err *e)
+{
+    return encode(t, text, len, 0, parse_special, false, out, n, e);
 }
 
 /* --- pieces ------------------------------------------------------------------------------ */

@@ -35,6 +35,13 @@ void tokenizer_close(struct tokenizer *t);
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
                      int parse_special, int32_t **out, int *n, struct err *e);
 
+/* The same of a text that goes on where another ended, at a place of tokenizer_cut: neither BOS nor a space before it. */
+int tokenizer_encode_more(const struct tokenizer *t, const char *text, size_t len, int parse_special, int32_t **out, int *n, struct err *e);
+
+/* The last place within text[0..len) at which it can be cut: the ids of what is before it and those of what follows, by
+ * tokenizer_encode_more, are those of the whole, whatever follows text[len]. 0: there is none. */
+size_t tokenizer_cut(const struct tokenizer *t, const char *text, size_t len);
+
 /* Bytes of one token, borrowed; *len may be 0 (control tokens, an id that is none). The text of a sequence is the
  * concatenation, less one leading space when the tokenizer adds one (tokenizer_adds_space). A
  * character may span tokens. */

@@ -26,6 +26,7 @@ struct tokenizer {
     int n_vocab;
     int32_t bos, eos, unk;     /* -1: none */
     bool add_bos, add_space;
+    bool cuts;                 /* no token reaches from a letter over a space: texts can be encoded in pieces (tokenizer_cut) */
     size_t block_bytes, max_len; /* max_len: longest text in the table */
     uint32_t *offset;          /* [n_vocab + 1] into pool */
     uint8_t *type;             /* [n_vocab] enum token_type, perhaps with flags */
@@ -91,6 +92,9 @@ static inline size_t tokenizer_text_len(const struct tokenizer *t, uint32_t id)
 {
     return t->offset[id + 1] - t->offset[id];
 }
+
+/* tokenizer_cut.c: fills cuts, once the tokens are known. */
+void tokenizer_cut_init(struct tokenizer *t);
 
 /* tokenizer_order.c. Sorts order[0..n_order) by text, twins by id. */
 void tokenizer_order_sort(struct tokenizer *t);

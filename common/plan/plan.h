@@ -21,7 +21,7 @@
 #define PLAN_MAX_CLASSES 8
 #define PLAN_MAX_CORES   1024 /* that a request may name of one class */
 #define PLAN_MAX_NOTES   64
-#define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
+#define PLAN_MAX_BYTES   (64u << 20) /* of the JSON text: 128 experts in 48 layers, 64 limits of 6 batch sizes each have 24 MB */
 
 enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
 enum plan_io { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD, PLAN_IOS };
@@ -339,9 +339,11 @@ int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__
 int plan_check(const struct plan *p, const char *name, struct err *e);
 
 /* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs
- * it needs memory of about ten times the text; afterwards only what the struct shows. */
+ * it needs memory of about ten times the text; afterwards only what the struct shows. plan_read reads the text in pieces;
+ * plan_read_within takes at most so many bytes of memory for what the text says, or is ERR_LIMIT. */
 int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e);
 int plan_read(const char *path, struct plan *out, struct err *e);
+int plan_read_within(const char *path, size_t most, struct plan *out, struct err *e);
 
 /* Canonical text, malloc'd: sorted keys, two-space indent, reals rounded to 6 significant digits (predictions
  * are not better than that), arrays of scalars on one line, newline at the end. ERR_FORMAT when the struct breaks

@@ -938,18 +938,9 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
         read_limits(r, json_object_get(j, "limits"), p);
 }
 
-int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e)
+/* Takes j. */
+static int take_plan(json_t *j, const char *name, struct plan *out, struct err *e)
 {
-    if (len > PLAN_MAX_BYTES)
-        return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes; the limit is %u", name, len, PLAN_MAX_BYTES);
-    json_error_t je;
-    js_watch();
-    json_t *j = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
-    if (!j && js_starved())
-        return err_set(e, ERR_NOMEM, "plan '%s': out of memory", name);
-    if (!j)
-        return err_set(e, ERR_FORMAT, "plan '%s' is not JSON: line %d, column %d: %s", name, je.line, je.column,
-                       je.text);
     struct plan p = { 0 };
     struct rd r = { .name = name, .e = e };
     read_plan(&r, j, &p);
@@ -966,14 +957,21 @@ int plan_parse(const char *json, size_t len, const char *name, struct plan *out,
     return 0;
 }
 
+int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e)
+{
+    if (len > PLAN_MAX_BYTES)
+        return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes; the limit is %u", name, len, PLAN_MAX_BYTES);
+    json_t *j = (json_t *)js_parse(json, len, name, e); /* a value of jansson by another name (js.h) */
+    return j ? take_plan(j, name, out, e) : e->code;
+}
+
+int plan_read_within(const char *path, size_t most, struct plan *out, struct err *e)
+{
+    json_t *j = (json_t *)js_read(path, PLAN_MAX_BYTES, most, e);
+    return j ? take_plan(j, path, out, e) : e->code;
+}
+
 int plan_read(const char *path, struct plan *out, struct err *e)
 {
-    char *text;
-    size_t len;
-    int r = file_slurp(path, PLAN_MAX_BYTES, &text, &len, e);
-    if (r < 0)
-        return r;
-    r = plan_parse(text, len, path, out, e);
-    free(text);
-    return r;
+    return plan_read_within(path, JS_MAX_BYTES, out, e);
 }

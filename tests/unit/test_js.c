@@ -1,9 +1,58 @@
 #include "common/base/js.h"
 #include "tests/test.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What a text takes is counted by the allocation, and more than there is for it refused, whatever it is made of. */
+static void bounds(void)
+{
+    static const char *const of[] = { "[],", "{},", "1,", "1.5,", "\"x\",", "\"\\u0001\",", "{\"a\":{}},", "[[[1]]],", "null," };
+    enum { LEN = 100000 };
+    char *text = malloc(LEN + 64);
+    struct err e;
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        size_t n = 1, k = strlen(of[i]);
+        for (text[0] = '['; n + k < LEN; n += k)
+            memcpy(text + n, of[i], k);
+        text[n - 1] = ']';
+        size_t before = mallinfo2().uordblks;
+        struct js *j = js_parse(text, n, "text", &e);
+        size_t held = mallinfo2().uordblks - before;
+        CHECK(j != NULL);
+        js_free(j);
+        CHECK_MSG(!held || (!js_parse_within(text, n, held - 1, "text", &e) && e.code == ERR_LIMIT && strstr(e.msg, "'text' takes more")),
+                  "%s: %zu", of[i], held); /* 0: a sanitizer's allocator does not tell */
+        CHECK(!js_parse_within(text, n, LEN, "text", &e) == (held > LEN || !held));
+        j = js_parse_within(text, n, 5 * held + LEN * 40, "text", &e);
+        CHECK_MSG(j != NULL, "%s: %s", of[i], e.msg);
+        js_free(j);
+    }
+    free(text);
+}
+
+/* A file is read in pieces: blanks and a long number cost nothing, and a file that is too long is not begun. */
+static void files(void)
+{
+    const char *path = "build/test_js.json";
+    struct err e;
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    fprintf(f, "%*s{\"a\":%*s[1,2]}%*s", 1 << 20, "", 1 << 20, "", 1 << 20, "");
+    fclose(f);
+    struct js *j = js_read(path, 4 << 20, 4096, &e);
+    CHECK_MSG(j && js_len(js_get(j, "a")) == 2, "%s", e.msg);
+    js_free(j);
+    CHECK(!js_read(path, 1 << 20, 4096, &e) && e.code == ERR_LIMIT && strstr(e.msg, "at most 1048576"));
+    CHECK(!js_read("build/none.json", 1 << 20, 4096, &e) && e.code == ERR_INPUT);
+    f = fopen(path, "w");
+    fprintf(f, "{\"a\":1,\n}");
+    fclose(f);
+    CHECK(!js_read(path, 1 << 20, 4096, &e) && e.code == ERR_FORMAT && strstr(e.msg, "line 2"));
+    remove(path);
+}
 
 int main(void)
 {
@@ -32,5 +81,7 @@ int main(void)
     free(t);
     js_free(back);
     js_free(o);
+    bounds();
+    files();
     return test_done();
 }

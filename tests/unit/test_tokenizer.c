@@ -42,6 +42,27 @@ static int round_trip(const struct tokenizer *t, const char *text, size_t len)
     return ok && at == len;
 }
 
+/* Cut wherever it can be, a text gives the ids of the whole; how many cuts there were, or -1. */
+static int in_pieces(const struct tokenizer *t, const char *text, size_t len)
+{
+    int32_t *ids, *left, *right;
+    int n, n_left, n_right, cuts = 0;
+    if (tokenizer_encode(t, text, len, 1, 0, &ids, &n, &e) < 0)
+        return -1;
+    for (size_t at = len; cuts >= 0 && (at = tokenizer_cut(t, text, at)) > 0;) {
+        if (tokenizer_encode(t, text, at, 1, 0, &left, &n_left, &e) < 0)
+            return -1;
+        if (tokenizer_encode_more(t, text + at, len - at, 0, &right, &n_right, &e) < 0)
+            return -1;
+        cuts = n == n_left + n_right && !memcmp(ids, left, (size_t)n_left * sizeof *ids) &&
+               !memcmp(ids + n_left, right, (size_t)n_right * sizeof *ids) ? cuts + 1 : -1;
+        free(left);
+        free(right);
+    }
+    free(ids);
+    return cuts;
+}
+
 /* Every case of a document, and their number. */
 static size_t check_cases(const struct tokenizer *t, const json_t *doc)
 {
@@ -54,6 +75,7 @@ static size_t check_cases(const struct tokenizer *t, const json_t *doc)
             want[k] = (int32_t)json_integer_value(json_array_get(ids, k));
         CHECK(same_ids(t, json_string_value(text), json_string_length(text), 0, want, (int)json_array_size(ids)));
         CHECK(round_trip(t, json_string_value(text), json_string_length(text)));
+        CHECK(in_pieces(t, json_string_value(text), json_string_length(text)) >= 0);
     }
     return json_array_size(cases);
 }
@@ -79,7 +101,7 @@ static void heldout(const struct tokenizer *t, const char *path)
 {
     char *raw, *text = malloc(1 << 20);
     size_t len;
-    int docs = 0, same = 0, back = 0;
+    int docs = 0, same = 0, back = 0, cut = 0;
     CHECK(file_slurp(path, 1 << 24, &raw, &len, &e) == 0);
     int n = (int)(len / 2);
     int32_t *ids = malloc((size_t)n * sizeof *ids);
@@ -98,7 +120,9 @@ static void heldout(const struct tokenizer *t, const char *path)
         docs++;
         same += same_ids(t, text + 1, at - 1, 0, ids + i + 1, end - i - 1);
         back += round_trip(t, text + 1, at - 1);
+        cut += docs > 2 || in_pieces(t, text + 1, at < 2000 ? at - 1 : 2000) > 10;
     }
+    CHECK_MSG(cut == docs, "%s: %d documents, %d the same in pieces: %s", path, docs, cut, e.msg);
     CHECK_MSG(docs >= 16 && same == docs && back == docs, "%s: %d documents, %d same, %d back", path, docs, same, back);
     free(ids);
     free(raw);

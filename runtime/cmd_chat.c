@@ -9,11 +9,11 @@
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
 #include "runtime/mtp.h"
+#include "runtime/output.h"
 #include "runtime/report.h"
 #include "runtime/sampling.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
-#include "runtime/stream.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -57,8 +57,9 @@ struct talk {
     struct session session;
     struct guess guess;
     struct mtp mtp;                /* with --guess mtp */
-    struct chat_reader reader;
-    struct stream stream;
+    struct output output;
+    struct err why;                /* of kept, */
+    int kept;                      /* ERR_* where an answer had no room in memory */
     struct text answer, thought;
     const char *system, *stop;
     char *own_system;              /* of /system */
@@ -161,19 +162,19 @@ static int feed(struct talk *t, const int32_t *ids, int n, struct err *e)
     return 0;
 }
 
+/* Gives 1 where there is no memory for it. */
+static int keep(void *ctx, enum chat_part part, const char *text, size_t len)
+{
+    struct talk *t = ctx;
+    t->kept = append(part == CHAT_ANSWER ? &t->answer : &t->thought, text, len, &t->why);
+    return t->kept < 0;
+}
+
 static int put(struct talk *t, int32_t id, struct err *e)
 {
-    const char *text, *mark;
-    size_t len;
-    enum chat_part part = chat_read(&t->reader, t->s->tokenizer, id, &text, &len);
-    if (len == 0)
-        return 0;
-    if (part == CHAT_ANSWER || t->thinking != CHAT_THINKING_HIDE) {
-        mark = chat_mark(&t->reader, part);
-        stream_push(&t->stream, mark, strlen(mark));
-        stream_push(&t->stream, text, len);
-    }
-    return append(part == CHAT_ANSWER ? &t->answer : &t->thought, text, len, e);
+    if (output_token(&t->output, id) && t->kept < 0)
+        *e = t->why;
+    return t->kept;
 }
 
 static int decode(struct talk *t, struct err *e)
@@ -224,10 +225,14 @@ static void print_json(const struct talk *t)
 
 static int say(struct talk *t, struct err *e)
 {
-    t->stream.n = 0;
     t->answer.n = t->thought.n = 0;
+    t->kept = 0;
     int r = decode(t, e);
-    stream_flush(&t->stream);
+    output_end(&t->output);
+    if (r == 0 && t->kept < 0) {
+        *e = t->why;
+        r = t->kept;
+    }
     if (t->a->json)
         print_json(t);
     else
@@ -262,7 +267,7 @@ static int answer(struct talk *t, struct err *e)
     free(ids);
     if (r < 0 || stop_asked)
         return r;
-    chat_reader_init(&t->reader, t->s->tokenizer, thinks);
+    output_begin(&t->output, t->s->tokenizer, 1, thinks, t->thinking == CHAT_THINKING_HIDE);
     return say(t, e);
 }
 
@@ -459,7 +464,10 @@ static int talk(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = a->seed;
-    if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = count_beside(a, &t.mtp, e)) == 0 &&
+    r = output_init(&t.output, NULL, 0, to_stdout, &t, e);
+    t.output.part = keep;
+    t.output.part_ctx = &t;
+    if (r == 0 && (r = count_beside(a, &t.mtp, e)) == 0 &&
         (r = setup_open(&a->setup, &s, e)) == 0 && (!a->guess || (r = setup_can_guess(&s, e)) == 0) &&
         (a->guess != GUESS_MTP || (r = mtp_check(&t.mtp, &s, e)) == 0) &&
         (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
@@ -470,7 +478,7 @@ static int talk(struct args *a, struct err *e)
     free(t.answer.s);
     free(t.thought.s);
     free(t.own_system);
-    stream_done(&t.stream);
+    output_done(&t.output);
     mtp_close(&t.mtp);
     setup_close(&s);
     return r;

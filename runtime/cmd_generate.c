@@ -15,7 +15,6 @@
 #include "runtime/sampling.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
-#include "runtime/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +43,8 @@ struct run {
     struct guess guess;
     struct draft draft;     /* with --guess draft */
     struct mtp mtp;         /* with --guess mtp */
-    struct stream stream;
-    struct chat_reader reader; /* with --chat */
+    struct output output;
+    int thinks;             /* with --chat: the answer begins within a thought */
     struct report report;
     int32_t *ids;           /* of the prompt */
     int n_ids;
@@ -141,7 +140,7 @@ static int chat_prompt(struct run *r, const char *text, int32_t **ids, int *n, s
     if ((!a->system || (k = chat_add(c, "system", a->system, NULL, e)) == 0) && (k = chat_add(c, "user", text, NULL, e)) == 0)
         k = chat_tokens(c, a->thinking == CHAT_THINKING_OFF, ids, n, &thinks, e);
     if (k == 0)
-        chat_reader_init(&r->reader, r->s->tokenizer, thinks);
+        r->thinks = thinks;
     chat_free(c);
     return k;
 }
@@ -158,6 +157,7 @@ static int encode(struct run *r, const char *text, size_t len, struct err *e)
     }
     r->ids = ids;
     r->n_ids = n;
+    output_begin(&r->output, r->s->tokenizer, r->a->chat, r->thinks, r->a->thinking == CHAT_THINKING_HIDE);
     return 0;
 }
 
@@ -170,22 +170,6 @@ static int is_eog(const struct run *r, int32_t id)
 }
 
 /* ---- the token loop; nothing here allocates ---- */
-
-/* Text of a token into the stream; 1 when a stop string is complete. */
-static int put(struct run *r, int32_t id)
-{
-    size_t len;
-    const char *text, *mark;
-    if (!r->a->chat) {
-        text = tokenizer_piece(r->s->tokenizer, id, &len);
-        return stream_push(&r->stream, text, len);
-    }
-    enum chat_part part = chat_read(&r->reader, r->s->tokenizer, id, &text, &len);
-    if (len == 0 || (part == CHAT_THOUGHT && r->a->thinking == CHAT_THINKING_HIDE))
-        return 0;
-    mark = chat_mark(&r->reader, part);
-    return stream_push(&r->stream, mark, strlen(mark)) || stream_push(&r->stream, text, len);
-}
 
 static int decode(struct run *r, struct err *e)
 {
@@ -210,7 +194,7 @@ static int decode(struct run *r, struct err *e)
         }
         p->n_generated++;
         r->text_len = 0;
-        int stopped = put(r, id);
+        int stopped = output_token(&r->output, id);
         after = engine_stats(r->g);
         if (r->a->json)
             report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start),
@@ -270,7 +254,7 @@ static int run_loaded(struct run *r, struct err *e)
     if (c == ERR_INTR)
         r->report.stop = "interrupted";
     r->text_len = 0;
-    stream_flush(&r->stream);
+    output_end(&r->output);
     if (r->a->json) {
         if (r->text_len) {
             fputs("{\"type\":\"text\",\"text\":", stdout);
@@ -338,7 +322,7 @@ static int generate(struct generate_args *a, struct err *e)
     size_t len = 0;
     int c;
     if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
-        (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
+        (c = output_init(&r.output, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
         (c = open_guesser(a, &r, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
         (a->guess && (c = setup_can_guess(&s, e)) < 0) ||
         (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) ||
@@ -358,7 +342,7 @@ static int generate(struct generate_args *a, struct err *e)
 out:
     free(text);
     free(r.ids);
-    stream_done(&r.stream);
+    output_done(&r.output);
     draft_close(&r.draft);
     mtp_close(&r.mtp);
     setup_close(&s);

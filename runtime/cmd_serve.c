@@ -135,7 +135,7 @@ static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const st
     }
     v->text_len = 0;
     if (end != BATCH_STOP)
-        stream_flush(&q->stream);
+        output_end(&q->output);
     fputs("{\"type\":\"done\",", stdout);
     request_print_id(stdout, q->id);
     print(",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":", batch_end_names[end],

@@ -36,7 +36,7 @@ static void to_json(void *ctx, const char *text, size_t len)
 static int print_text(struct request *q, stream_sink *sink, struct err *e)
 {
     int r = request_text(q, sink, NULL, e);
-    stream_flush(&q->stream);
+    output_end(&q->output);
     return r;
 }
 

@@ -96,7 +96,7 @@ static int write_result(struct run *q, struct request *t, struct err *e)
         fprintf(f, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", batch_end_names[t->end], t->n_prompt,
                 t->n_made, request_logprob(&t->text));
         r = request_text(t, to_file, f, e);
-        stream_flush(&t->stream);
+        output_end(&t->output);
         putc('"', f);
     }
     fputs("}\n", f);

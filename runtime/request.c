@@ -27,7 +27,7 @@ int request_init(struct request *q, const struct request_shared *shared, struct 
 
 void request_done(struct request *q)
 {
-    stream_done(&q->stream);
+    output_done(&q->output);
     free(q->ids);
     *q = (struct request){ 0 };
 }
@@ -36,7 +36,7 @@ void request_begin(struct request *q, const char *id)
 {
     int32_t *ids = q->ids;
     const struct request_shared *s = q->shared;
-    stream_done(&q->stream);
+    output_done(&q->output);
     *q = (struct request){ .ids = ids, .shared = s };
     q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
     q->text.n = s->n < 0 ? context_of(q) : s->n;
@@ -245,18 +245,7 @@ int request_check_line(const char *line, size_t len, int context, const char *na
 
 int request_put(struct request *q, int32_t id)
 {
-    size_t len;
-    const char *text, *mark;
-    const struct request_shared *s = q->shared;
-    if (!s->chat) {
-        text = tokenizer_piece(s->s->tokenizer, id, &len);
-        return stream_push(&q->stream, text, len);
-    }
-    enum chat_part part = chat_read(&q->reader, s->s->tokenizer, id, &text, &len);
-    if (len == 0 || (part == CHAT_THOUGHT && s->thinking == CHAT_THINKING_HIDE))
-        return 0;
-    mark = chat_mark(&q->reader, part);
-    return stream_push(&q->stream, mark, strlen(mark)) || stream_push(&q->stream, text, len);
+    return output_token(&q->output, id);
 }
 
 static void discard(void *ctx, const char *text, size_t len)
@@ -268,10 +257,9 @@ static void discard(void *ctx, const char *text, size_t len)
 
 int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e)
 {
-    stream_done(&q->stream);
-    int r = stream_init(&q->stream, q->stops, q->n_stops, sink ? sink : discard, ctx, e);
-    if (q->shared->chat)
-        chat_reader_init(&q->reader, q->shared->s->tokenizer, q->thinks);
+    output_done(&q->output);
+    int r = output_init(&q->output, q->stops, q->n_stops, sink ? sink : discard, ctx, e);
+    output_begin(&q->output, q->shared->s->tokenizer, q->shared->chat != NULL, q->thinks, q->shared->thinking == CHAT_THINKING_HIDE);
     for (int i = 0; i < q->n_made && r == 0; i++)
         request_put(q, q->ids[q->n_prompt + i]);
     return r;

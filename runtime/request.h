@@ -8,9 +8,9 @@
 #include "common/cli/opt.h"
 
 #include "runtime/chat/chat.h"
+#include "runtime/output.h"
 #include "runtime/session/batch.h"
 #include "runtime/setup.h"
-#include "runtime/stream.h"
 
 #include <stdio.h>
 
@@ -45,8 +45,7 @@ struct request {
     const char *stops[REQUEST_STOPS];
     char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
     int n_stops;
-    struct stream stream;
-    struct chat_reader reader;
+    struct output output;
     int thinks;
     int busy, ended;           /* the caller's: it is one that was read; it has an outcome */
     enum batch_end end;
@@ -78,7 +77,7 @@ int request_prompt(struct request *q, const char *text, size_t len, struct err *
 /* Is a line short and simple enough for JSON to be made of it? name: of it, for the message. */
 int request_check_line(const char *line, size_t len, int context, const char *name, struct err *e);
 
-/* What was made so far, as text: pushed through `stream`, token by token. request_text begins it anew with another sink; NULL: none. */
+/* What was made so far, as text: pushed through `output`, token by token. request_text begins it anew with another sink; NULL: none. */
 int request_put(struct request *q, int32_t id); /* 1: a stop string is complete */
 int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e);
 

@@ -439,6 +439,15 @@ static void say_scaled(const struct setup *s)
                  memory, planned);
 }
 
+static void say_retyped(const struct setup *s)
+{
+    char names[256];
+    int n = tokenizer_retyped(s->tokenizer, names, sizeof names);
+    if (n)
+        log_warn("'%s': %d %s typed as text and taken as control %s: %s", s->args.model, n, n == 1 ? "token is" : "tokens are",
+                 n == 1 ? "token" : "tokens", names);
+}
+
 int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
 {
     unsigned mask;
@@ -461,6 +470,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
         goto fail;
     setup_accel_always(s);
     say_scaled(s);
+    say_retyped(s);
     return 0;
 fail:
     setup_close(s);

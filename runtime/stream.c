@@ -15,7 +15,8 @@ int stream_init(struct stream *s, const char *const *stops, int n_stops, stream_
         longest = n > longest ? n : longest;
     }
     *s = (struct stream){ .stops = stops, .n_stops = n_stops, .sink = sink, .ctx = ctx, .cap = longest + 8 };
-    s->hold = malloc(s->cap);
+    s->hold = malloc(2 * s->cap);
+    s->silent = s->hold ? s->hold + s->cap : NULL;
     return s->hold ? 0 : err_set(e, ERR_NOMEM, "out of memory for the output buffer");
 }
 
@@ -27,10 +28,14 @@ void stream_done(struct stream *s)
 
 static void emit(struct stream *s, size_t len)
 {
-    if (!len)
-        return;
-    s->sink(s->ctx, s->hold, len);
+    for (size_t at = 0, n; at < len; at += n) { /* runs of what is printed and of what is not */
+        for (n = 1; at + n < len && s->silent[at + n] == s->silent[at]; n++)
+            ;
+        if (!s->silent[at])
+            s->sink(s->ctx, s->hold + at, n);
+    }
     memmove(s->hold, s->hold + len, s->n - len);
+    memmove(s->silent, s->silent + len, s->n - len);
     s->n -= len;
 }
 
@@ -65,9 +70,10 @@ static size_t held_for_stop(const struct stream *s, int *hit)
     return most;
 }
 
-int stream_push(struct stream *s, const char *text, size_t len)
+static int push(struct stream *s, const char *text, size_t len, int silent)
 {
     for (size_t i = 0; i < len && !s->stopped; i++) {
+        s->silent[s->n] = (char)silent;
         s->hold[s->n++] = text[i];
         int hit = 0;
         size_t keep = held_for_stop(s, &hit), part = incomplete(s->hold, s->n);
@@ -80,6 +86,16 @@ int stream_push(struct stream *s, const char *text, size_t len)
         }
     }
     return s->stopped;
+}
+
+int stream_push(struct stream *s, const char *text, size_t len)
+{
+    return push(s, text, len, 0);
+}
+
+int stream_mark(struct stream *s, const char *text, size_t len)
+{
+    return s->n_stops ? push(s, text, len, 1) : s->stopped;
 }
 
 void stream_flush(struct stream *s)

@@ -15,7 +15,7 @@ struct stream {
     int n_stops;
     stream_sink *sink;
     void *ctx;
-    char *hold;               /* owned */
+    char *hold, *silent;      /* owned; is the byte at its place one that is not printed? */
     size_t n, cap;
     int stopped;              /* a stop string came: the text ends before it */
 };
@@ -26,6 +26,9 @@ void stream_done(struct stream *s);
 
 /* 1 once a stop string is complete; later text is ignored. Does not allocate. */
 int stream_push(struct stream *s, const char *text, size_t len);
+
+/* Text of a token that is not printed, a control token's: stop strings may name it, or have it in their midst. */
+int stream_mark(struct stream *s, const char *text, size_t len);
 void stream_flush(struct stream *s); /* the end: what is held goes out */
 
 #endif

@@ -103,6 +103,11 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text)
     return tokenizer_lookup(t, text, strlen(text), true);
 }
 
+int tokenizer_has(const struct tokenizer *t, const char *text)
+{
+    return tokenizer_find(t, text) >= 0 || tokenizer_lookup(t, text, strlen(text), false) >= 0;
+}
+
 /* Of two tokens with one text the later is the one that a text gives. */
 static void insert(struct tokenizer *t, int32_t id)
 {
@@ -320,7 +325,7 @@ static bool sentencepiece(const struct tokenizer *t)
 
 /* One token into pool, types and byte tokens; sets the next offset. */
 static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
-                     int32_t type, struct err *e)
+                     int32_t type, struct marks *marks, struct err *e)
 {
     char *out = t->pool + t->offset[id];
     bool opaque = false;
@@ -334,6 +339,15 @@ static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, cons
                            "\\' and \\\"", gguf_name(g), id, len < 64 ? (int)len : 64, s);
         s = out;
         len = (size_t)n;
+    }
+    if (type == TOKEN_NORMAL || type == TOKEN_UNUSED) {
+        size_t n = tokenizer_marks_spelled(t, marks, id, s, len, out);
+        if (n) {
+            tokenizer_marks_note(t, id);
+            type = TOKEN_CONTROL;
+            s = out;
+            len = n;
+        }
     }
     if (tokenizer_type_is_special((enum token_type)type)) {
         if ((r = special_text(t, g, id, s, len, e)) < 0)
@@ -375,12 +389,14 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
     if (t->kind == TOKENIZER_RWKV && !types)
         return bad(g, "tokenizer.ggml.token_type", "is absent", e);
     const struct gguf_key *k = gguf_find(g, TOKENS_KEY);
+    struct marks marks;
     const char *s;
     uint64_t len;
     size_t pos = 0;
+    tokenizer_marks_init(&marks, g);
     for (int32_t id = 0; gguf_array_str(k, &pos, &s, &len); id++) {
         int32_t type = types ? (int32_t)bytes_le32(types + 4 * (size_t)id) : TOKEN_NORMAL;
-        if ((r = add_token(t, g, id, s, (size_t)len, type, e)) < 0)
+        if ((r = add_token(t, g, id, s, (size_t)len, type, &marks, e)) < 0)
             return r;
         if (sentencepiece(t)) {
             float score = bytes_lef32(scores + 4 * (size_t)id);
@@ -403,8 +419,7 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
     return 0;
 }
 
-static int special_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t def,
-                      int32_t *out, struct err *e)
+int tokenizer_special_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t def, int32_t *out, struct err *e)
 {
     uint32_t v;
     int r = gguf_get_u32(g, key, &v, e);
@@ -415,42 +430,6 @@ static int special_id(const struct tokenizer *t, const struct gguf *g, const cha
         return err_set(e, ERR_FORMAT, "'%s': key '%s' is %" PRIu32 ", but there are %d tokens", gguf_name(g), key, v,
                        t->n_vocab);
     *out = (int32_t)v;
-    return 0;
-}
-
-static void mark_eog(struct tokenizer *t, int32_t id)
-{
-    if (id >= 0)
-        t->type[id] |= TOKEN_EOG;
-}
-
-#define DEEPSEEK_END "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>"
-
-/* Tokens that end a generation: those the keys name, and those that are known by their text. In gpt-oss a message ends with
- * <|end|> and an answer, which has several, with one of two others. */
-static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
-{
-    static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                        "tokenizer.ggml.eom_token_id" };
-    static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-                                         "<end_of_turn>", "<turn|>", "<|tool_response>", "<|endoftext|>", "<|eom_id|>",
-                                         "<|end_of_text|>", "<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>",
-                                         "[e~[", DEEPSEEK_END };
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        int32_t id;
-        int r = special_id(t, g, keys[i], i ? -1 : t->kind == TOKENIZER_SPM ? 2 : t->kind == TOKENIZER_UNIGRAM ? 1 : -1, &id, e);
-        if (r < 0)
-            return r;
-        mark_eog(t, id);
-        t->eos = i == 0 ? id : t->eos;
-    }
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        mark_eog(t, tokenizer_find(t, texts[i]));
-    int32_t end = tokenizer_find(t, "<|end|>");
-    bool harmony = tokenizer_find(t, "<|call|>") >= 0 && tokenizer_find(t, "<|return|>") >= 0;
-    bool solar = tokenizer_find(t, "<|calls|>") >= 0 && tokenizer_find(t, "<|flush|>") >= 0;
-    if (end >= 0 && (harmony || solar))
-        t->type[end] &= (uint8_t)~TOKEN_EOG;
     return 0;
 }
 
@@ -532,10 +511,10 @@ static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
     memset(t->byte_id, 0xff, sizeof t->byte_id);
     if (bpe && (r = read_pre(t, g, e)) < 0)
         return r;
-    if ((r = special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
-        (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : unigram ? 2 : -1, &t->unk, e)) < 0 ||
+    if ((r = tokenizer_special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
+        (r = tokenizer_special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : unigram ? 2 : -1, &t->unk, e)) < 0 ||
         (r = read_flag(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e)) < 0 ||
-        (r = read_tokens(t, g, e)) < 0 || (r = read_eog(t, g, e)) < 0 ||
+        (r = read_tokens(t, g, e)) < 0 || (r = tokenizer_marks_ends(t, g, e)) < 0 ||
         (r = read_rstrip(t, g, e)) < 0)
         return r;
     t->add_bos |= t->of_characters; /* files of Gemma 4 that say otherwise are wrong */

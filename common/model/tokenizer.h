@@ -51,10 +51,18 @@ int tokenizer_adds_space(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t);  /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
 int32_t tokenizer_find(const struct tokenizer *t, const char *text); /* the control or user-defined token of that text, or -1 */
+int tokenizer_has(const struct tokenizer *t, const char *text);      /* is that the text of one token, of any type? */
 
 /* Text of any token, of a control token too, borrowed; *len is 0 for an id that is none. */
 const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *len);
-int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence, turn or text */
+
+/* Tokens that count as control tokens though the file types them as text, as some converters do with marks of chats: those whose text
+ * is framed like <|im_start|>, known names that no merge makes, and what a key names (bos_token_id ...) if its text is in brackets. How
+ * many, and the names of the first, separated by commas, into out. */
+int tokenizer_retyped(const struct tokenizer *t, char *out, size_t cap);
+
+/* End of sequence, turn or text: what the keys name, and control tokens of known names. */
+int tokenizer_is_eog(const struct tokenizer *t, int32_t id);
 
 /* Heap bytes the tokenizer holds, and an upper bound known without opening it, which the budget
  * charges: text_bytes is the summed length of all token strings and of what a unigram model has beside them

@@ -70,7 +70,7 @@ long tokenizer_bpe_text(const struct tokenizer *t, const char *text, size_t len,
 }
 
 /* One merge, "LEFT RIGHT": both sides and their concatenation are tokens, else its effect could not
- * be told by ids. scratch holds len bytes. */
+ * be told by ids. One with a control token in it makes nothing. scratch holds len bytes. */
 static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t len, char *scratch,
                       struct err *e)
 {
@@ -84,6 +84,10 @@ static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t 
     int32_t left = tokenizer_lookup(t, scratch, (size_t)n1, false);
     int32_t right = tokenizer_lookup(t, scratch + n1, (size_t)n2, false);
     int32_t both = tokenizer_lookup(t, scratch, (size_t)(n1 + n2), false);
+    if ((left < 0 && tokenizer_lookup(t, scratch, (size_t)n1, true) >= 0) ||
+        (right < 0 && tokenizer_lookup(t, scratch + n1, (size_t)n2, true) >= 0) ||
+        (both < 0 && tokenizer_lookup(t, scratch, (size_t)(n1 + n2), true) >= 0))
+        return 0;
     if (left < 0 || right < 0 || both < 0)
         return err_set(e, ERR_UNSUPPORTED, "key 'tokenizer.ggml.merges': element %" PRIu32 " ('%.*s'): %s not a "
                        "token", rank, len > 64 ? 64 : (int)len, s,

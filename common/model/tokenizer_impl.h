@@ -18,6 +18,8 @@ enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_RWKV, TOKENIZER_UN
 
 #define SPECIAL_MAX_LEN 255u /* bytes of a special token's text */
 
+#define RETYPED 4
+
 struct pre; /* pre-tokenizer pattern */
 
 /* Constant after opening. The arrays and the struct lie in one block. */
@@ -38,6 +40,8 @@ struct tokenizer {
     int32_t byte_id[256];      /* token of a single byte: SPM's <0xNN>, BPE's one-byte tokens; -1 */
     uint8_t special_first[32]; /* bitmaps over the special tokens' texts: first byte, length */
     uint8_t special_len[32];
+    int n_retyped;             /* tokens that count as control ones though the file types them as text, */
+    int32_t retyped[RETYPED];  /* and the first of them */
     /* BPE */
     bool whole_words;          /* a word that is a token needs no merging */
     bool of_characters;        /* merges begin with characters and not with bytes; U+2581 stands for a space, as in SPM */
@@ -67,6 +71,24 @@ static inline bool tokenizer_type_is_special(enum token_type type)
 
 /* The token of that text, among the special ones or among the others; -1 when there is none. */
 int32_t tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len, bool special);
+
+/* The token that a key names, or def; -1: none. A token that there is not is ERR_FORMAT. */
+int tokenizer_special_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t def, int32_t *out, struct err *e);
+
+/* tokenizer_marks.c: tokens that mark turns and ends, by name, by shape and by the ids of the keys. */
+#define MARK_KEYS 20
+struct marks {
+    const struct gguf *g;
+    uint32_t keyed[MARK_KEYS]; /* ids that keys name */
+    int n_keyed;
+    bool scanned;
+    uint64_t merged;           /* names that a merge makes, bits */
+};
+void tokenizer_marks_init(struct marks *m, const struct gguf *g);
+/* Of a token that is typed as text: the length of its text where it is a mark, which is written to out[len]; 0: it is text. */
+size_t tokenizer_marks_spelled(const struct tokenizer *t, struct marks *m, int32_t id, const char *s, size_t len, char *out);
+void tokenizer_marks_note(struct tokenizer *t, int32_t id);
+int tokenizer_marks_ends(struct tokenizer *t, const struct gguf *g, struct err *e); /* flags those that end a generation */
 
 /* A growing list of ids. */
 struct ids {

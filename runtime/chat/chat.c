@@ -1,5 +1,6 @@
 /* Messages are kept as JSON, which templates take, and files hold. */
 #include "runtime/chat/chat.h"
+#include "runtime/chat/reader.h"
 
 #include "common/base/file.h"
 #include "common/base/js.h"
@@ -14,6 +15,8 @@
 enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
        MESSAGES = 16, TOKENS_PER_MESSAGE = 12 };
 #define CHAT_MAX_FILE (64u << 20)
+
+const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
 
 struct message {
     char *role, *content, *thought; /* thought may be NULL */
@@ -150,14 +153,6 @@ static int begins_with_token(const struct tokenizer *t, int32_t id, const char *
     return n > 0 && len >= n && !memcmp(s, text, n);
 }
 
-static int ends_in_thought(const char *text, size_t len)
-{
-    static const char begin[] = "<think>";
-    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' '))
-        len--;
-    return len >= sizeof begin - 1 && !memcmp(text + len - (sizeof begin - 1), begin, sizeof begin - 1);
-}
-
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
 {
     struct js *vars = js_object();
@@ -175,7 +170,7 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
         return r;
     int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);
     r = tokenizer_encode(c->tokenizer, text, len, bos, 1, ids, n, e);
-    *thinks = ends_in_thought(text, len);
+    *thinks = chat_reader_thinks(text, len);
     free(text);
     return r;
 }
@@ -235,67 +230,4 @@ int chat_load(struct chat *c, const char *path, struct err *e)
     chat_drop(&fresh, 0);
     free(fresh.all);
     return r;
-}
-
-/* ---- thought ---- */
-
-const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
-
-void chat_reader_init(struct chat_reader *r, const struct tokenizer *t, int thinks)
-{
-    *r = (struct chat_reader){ .part = thinks ? CHAT_THOUGHT : CHAT_ANSWER, .fresh = 1 };
-    r->channels = tokenizer_find(t, "<|channel|>") >= 0 && tokenizer_find(t, "<|message|>") >= 0;
-    if (r->channels)
-        r->part = CHAT_HEADER;
-}
-
-static int is(const char *s, size_t len, const char *text)
-{
-    return len == strlen(text) && !memcmp(s, text, len);
-}
-
-/* The part that a marker begins, or -1. */
-static int begun(struct chat_reader *r, const char *s, size_t len)
-{
-    if (r->channels && (is(s, len, "<|channel|>") || is(s, len, "<|start|>") || is(s, len, "<|end|>"))) {
-        r->n_header = 0;
-        return CHAT_HEADER;
-    }
-    if (r->channels && is(s, len, "<|message|>"))
-        return r->n_header >= 5 && !memcmp(r->header, "final", 5) ? CHAT_ANSWER : CHAT_THOUGHT;
-    if (is(s, len, "<think>") || is(s, len, "<|channel>"))
-        return CHAT_THOUGHT;
-    return is(s, len, "</think>") || is(s, len, "<channel|>") ? CHAT_ANSWER : -1;
-}
-
-enum chat_part chat_read(struct chat_reader *r, const struct tokenizer *t, int32_t id, const char **text, size_t *len)
-{
-    size_t n;
-    const char *s = tokenizer_text(t, id, &n);
-    int part = begun(r, s, n);
-    *text = "";
-    *len = 0;
-    if (part >= 0) {
-        r->part = (enum chat_part)part;
-        r->fresh = 1;
-        return r->part;
-    }
-    s = tokenizer_piece(t, id, &n);
-    for (size_t i = 0; i < n && r->part == CHAT_HEADER && r->n_header < (int)sizeof r->header; i++)
-        r->header[r->n_header++] = s[i];
-    if (r->part == CHAT_HEADER)
-        return r->part;
-    for (; r->fresh && n > 0 && *s == '\n'; s++, n--)
-        ;
-    r->fresh = r->fresh && n == 0;
-    *text = s;
-    *len = n;
-    return r->part;
-}
-
-const char *chat_mark(struct chat_reader *r, enum chat_part part)
-{
-    enum chat_part before = r->shown;
-    r->shown = part;
-    return part == before ? "" : part == CHAT_THOUGHT ? "<think>\n" : "\n</think>\n\n";
 }

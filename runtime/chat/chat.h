@@ -31,30 +31,11 @@ int chat_count(const struct chat *c);
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 
 /* Ids of the conversation and of the beginning of an answer; *ids is malloc'd. off: the template is told that the model shall not
- * think. *thinks: the answer begins within a thought. */
+ * think. *thinks: the answer begins within a thought; for chat_reader_init. */
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e);
 
 /* The conversation as a JSON object {"messages": [...]}. chat_load replaces what there is, and leaves it on an error. */
 int chat_save(const struct chat *c, const char *path, struct err *e);
 int chat_load(struct chat *c, const char *path, struct err *e);
-
-/* ---- which part of an answer is thought ---- */
-
-/* Between <think> and </think>, in Gemma's thought channel, in every channel of gpt-oss but the final one. */
-enum chat_part { CHAT_ANSWER, CHAT_THOUGHT, CHAT_HEADER }; /* the name of a channel belongs to neither */
-
-struct chat_reader {
-    enum chat_part part, shown;    /* shown: of what was printed last */
-    char header[32];
-    int n_header, channels, fresh; /* fresh: nothing of the part has come */
-};
-
-void chat_reader_init(struct chat_reader *r, const struct tokenizer *t, int thinks);
-
-/* What the token belongs to, and its text there, borrowed: markers have none, nor have newlines at the beginning of a part. */
-enum chat_part chat_read(struct chat_reader *r, const struct tokenizer *t, int32_t id, const char **text, size_t *len);
-
-/* What is printed before text of a part: "<think>" and "</think>" where thought begins and ends, whatever the model's own marks. */
-const char *chat_mark(struct chat_reader *r, enum chat_part part);
 
 #endif

@@ -74,6 +74,39 @@ P
 }
 check "a pack keeps the template of its model" with_key
 
+# The same pack of a model whose converter typed the marks of a chat as text: they are what they were, and it is said.
+typed_as_text()
+{
+    local i
+    printf '%s' '{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}' > "$tmp/marked"
+    python3 -B - "$tmp/own.gguf" "$tmp/typed.gguf" <<'P' || return 1
+import sys
+sys.path.insert(0, 'tests')
+from split_gguf import Reader
+r = Reader(bytearray(open(sys.argv[1], 'rb').read()))
+r.take(16)
+for _ in range(r.number('Q')):
+    name, kind = r.string(), r.number('I')
+    if name == b'tokenizer.ggml.token_type':
+        assert r.data[r.at + 16] == r.data[r.at + 20] == 3 # <s> and </s>, behind the type and count of the array and <unk>
+        r.data[r.at + 16] = r.data[r.at + 20] = 1
+        break
+    r.skip_value(kind)
+open(sys.argv[2], 'wb').write(r.data)
+P
+    "$BIN/thermo-pack" pack --model "$tmp/typed.gguf" --traces "$tmp/t.h5" --plan "$p" --out "$tmp/typed.thermo" > "$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; return 1; }
+    for i in own typed; do
+        echo '{"id": 1, "n": 12, "temp": 0, "messages": [{"role": "user", "content": "Once upon a time"}]}' |
+            "$run" serve --stdio --chat --chat-template "$tmp/marked" --model "$tmp/$i.thermo" --plan "$p" 2> "$tmp/err.$i" |
+            grep -e '"token"' -e '"done"' > "$tmp/marked.$i" || { cat "$tmp/err.$i"; return 1; }
+    done
+    cmp "$tmp/marked.own" "$tmp/marked.typed" && ! grep 'typed as text' "$tmp/err.own" &&
+        [ "$(grep -c '2 tokens are typed as text and taken as control tokens: <s>, </s>$' "$tmp/err.typed")" -eq 1 ] ||
+        { cat "$tmp/err.typed"; return 1; }
+}
+check "marks that a converter typed as text are control tokens, which is said once" typed_as_text
+
 turns()
 {
     printf '%s\n' '{"role": "system", "content": "Be kind."}' '{"content": "Once upon a time"}' '{"content": "And then?"}' |

@@ -1,5 +1,6 @@
 /* Conversations: what tokens they become, which part of an answer is thought, files. */
 #include "runtime/chat/chat.h"
+#include "runtime/chat/reader.h"
 #include "common/base/file.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
@@ -52,20 +53,25 @@ static struct gguf *vocabulary(int n, const char *template, const char *name)
 }
 
 /* Parts of an answer, "T:" and "A:" before the text of each. */
+static char out[256];
+
+static int part(void *ctx, enum chat_part part, const char *text, size_t len)
+{
+    size_t at = strlen(out);
+    (void)ctx;
+    if (part != CHAT_SILENT)
+        snprintf(out + at, sizeof out - at, "%c%.*s", part == CHAT_ANSWER ? 'A' : 'T', (int)len, text);
+    return 0;
+}
+
 static const char *read_all(const struct tokenizer *t, int thinks, const int32_t *ids, int n)
 {
-    static char out[256];
     struct chat_reader r;
-    size_t at = 0;
     chat_reader_init(&r, t, thinks);
     out[0] = '\0';
-    for (int i = 0; i < n; i++) {
-        const char *text;
-        size_t len;
-        enum chat_part part = chat_read(&r, t, ids[i], &text, &len);
-        if (len)
-            at += (size_t)snprintf(out + at, sizeof out - at, "%c%.*s", part == CHAT_ANSWER ? 'A' : 'T', (int)len, text);
-    }
+    for (int i = 0; i < n; i++)
+        CHECK(chat_reader_token(&r, ids[i], part, NULL) == 0);
+    CHECK(chat_reader_end(&r, part, NULL) == 0);
     return out;
 }
 #define READ(thinks, ...) read_all(t, thinks, (const int32_t[]){ __VA_ARGS__ }, (int)(sizeof((const int32_t[]){ __VA_ARGS__ }) / 4))
@@ -87,8 +93,8 @@ static void thought(void)
     CHECK(tokenizer_is_eog(t, RETURN) && tokenizer_is_eog(t, CALL) && tokenizer_is_eog(t, EOS) && !tokenizer_is_eog(t, END));
     struct chat_reader r;
     chat_reader_init(&r, t, 0);
-    CHECK(!strcmp(chat_mark(&r, CHAT_THOUGHT), "<think>\n") && !strcmp(chat_mark(&r, CHAT_THOUGHT), ""));
-    CHECK(!strcmp(chat_mark(&r, CHAT_ANSWER), "\n</think>\n\n"));
+    CHECK(!strcmp(chat_reader_mark(&r, CHAT_THOUGHT), "<think>\n") && !strcmp(chat_reader_mark(&r, CHAT_THOUGHT), ""));
+    CHECK(!strcmp(chat_reader_mark(&r, CHAT_ANSWER), "\n</think>\n\n"));
     tokenizer_close(t);
 }
 
@@ -138,6 +144,61 @@ static void tokens(void)
     CHECK(chat_count(c) == 0 && TOKENS(c, 0, BOS));
     chat_free(c);
     tokenizer_close(t);
+}
+
+/* A text, byte by byte, under a vocabulary of the first n tokens; parts that follow each other in one piece. */
+static const char *read_text(int n, int thinks, const char *text)
+{
+    static char joined[256];
+    struct tokenizer *t;
+    struct gguf *g = vocabulary(n, NULL, NULL);
+    int32_t ids[128];
+    int k = 0;
+    size_t at = 0;
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    gguf_close(g);
+    for (; text[k]; k++)
+        ids[k] = (unsigned char)text[k];
+    const char *s = read_all(t, thinks, ids, k);
+    for (char of = 0; *s; s += 2) { /* a part's letter and a byte of it */
+        if (*s != of)
+            joined[at++] = of = *s;
+        joined[at++] = s[1];
+    }
+    joined[at] = '\0';
+    tokenizer_close(t);
+    return joined;
+}
+
+/* Marks that are no tokens of the vocabulary: found in the text, whatever the cut, where a thought may begin and where one may end. */
+static void spelled(void)
+{
+    static const struct {
+        int thinks;
+        const char *text, *want;
+    } cases[] = {
+        { 1, "why</think>\n\nbecause", "TwhyAbecause" },
+        { 0, "<think>why</think>so", "TwhyAso" },
+        { 0, "\n <think>\nwhy</think>so", "A TwhyAso" },
+        { 0, "so <think>why</think>", "Aso <think>why</think>" },   /* an answer about marks */
+        { 0, "so</think>", "Aso</think>" },
+        { 1, "a<<</think></thinker</think>b", "Ta<<A</thinker</think>b" },
+        { 1, "a</thin", "Ta</thin" },                                /* the end, while it is held */
+        { 1, "a</th\n</think>\nb", "Ta</th\nAb" },
+        { 1, "a[/THINK]b</think>c", "Ta[/THINK]bAc" },                /* another pair's end is text */
+        { 3, "a</think>b[/THINK]c", "Ta</think>bAc" },
+        { 0, "[THINK]a</think>[/THINK]b", "Ta</think>Ab" },
+        { 0, "<seed:think>a</seed:think>b", "TaAb" },
+        { 1, "a</think><think>b</think>c", "TabAc" },
+        { 0, "<", "A<" },
+        { 0, "<thinking", "A<thinking" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *got = read_text(THINK, cases[i].thinks, cases[i].text);
+        CHECK_MSG(!strcmp(got, cases[i].want), "'%s' gives '%s'", cases[i].text, got);
+    }
+    CHECK(!strcmp(read_text(CHANNEL, 1, "a</think>b"), "Ta</think>b")); /* it is a token there: spelled out it is text */
+    CHECK(chat_reader_thinks("x<think>\n", 9) == 1 && chat_reader_thinks("[THINK]", 7) == 3 && !chat_reader_thinks("think>", 6));
 }
 
 /* Phi 3's special tokens take the white space behind them, all but some. */
@@ -215,6 +276,7 @@ int main(void)
 {
     room();
     thought();
+    spelled();
     tokens();
     phi3();
     files();

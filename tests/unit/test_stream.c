@@ -48,6 +48,31 @@ static int gives(const char *text, const char *const *stops, int n_stops, const 
     return 1;
 }
 
+/* Text between bars is of a token that is not printed. */
+static int marked(const char *text, const char *stop, const char *want, int want_stopped)
+{
+    struct stream s;
+    struct err e;
+    int silent = 0;
+    n_out = 0;
+    out[0] = 0;
+    if (stream_init(&s, &stop, 1, sink, NULL, &e) < 0)
+        return 0;
+    for (; *text; text++)
+        if (*text == '|')
+            silent = !silent;
+        else if (silent)
+            stream_mark(&s, text, 1);
+        else
+            stream_push(&s, text, 1);
+    stream_flush(&s);
+    int ok = !strcmp(out, want) && s.stopped == want_stopped;
+    stream_done(&s);
+    if (!ok)
+        printf("# '%s'\n", out);
+    return ok;
+}
+
 int main(void)
 {
     const char *const end[] = { "END" }, *const two[] = { "\n\n", "aab" };
@@ -64,6 +89,9 @@ int main(void)
     CHECK(gives("x\n y\n\nz", two, 2, "x\n y", 1));
     CHECK(gives("\x80\xff broken \xc3", NULL, 0, "\x80\xff broken \xc3", 0));
     CHECK(gives("\xe2\x82 END", end, 1, "\xe2\x82 ", 1));
+    CHECK(marked("one|END|two", "END", "one", 1) && marked("one|END|two", "eENDt", "on", 1) && marked("a|END||END|b", "DE", "a", 1));
+    CHECK(marked("one|EN|two", "END", "onetwo", 0) && marked("a|EN|D", "END", "a", 1) && marked("a|E|ND", "END", "a", 1));
+    CHECK(marked("a|E|N|D|E", "NDEx", "aNE", 0) && marked("|E|", "E", "", 1) && marked("|END", "x", "", 0));
     const char *const empty[] = { "" };
     CHECK(stream_init(&s, empty, 1, sink, NULL, &e) == ERR_USAGE);
     return test_done();

@@ -1,0 +1,57 @@
+#include "runtime/output.h"
+
+#include <string.h>
+
+int output_init(struct output *o, const char *const *stops, int n_stops, stream_sink *sink, void *ctx, struct err *e)
+{
+    *o = (struct output){ 0 };
+    return stream_init(&o->stream, stops, n_stops, sink, ctx, e);
+}
+
+void output_done(struct output *o)
+{
+    stream_done(&o->stream);
+}
+
+void output_begin(struct output *o, const struct tokenizer *t, int chat, int thinks, int hide)
+{
+    o->tokenizer = t;
+    o->chat = chat;
+    o->hide = hide;
+    o->stream.n = 0;
+    o->stream.stopped = 0;
+    if (chat)
+        chat_reader_init(&o->reader, t, thinks);
+}
+
+static int put_part(void *ctx, enum chat_part part, const char *text, size_t len)
+{
+    struct output *o = ctx;
+    if (part == CHAT_SILENT)
+        return stream_mark(&o->stream, text, len);
+    int stop = o->part ? o->part(o->part_ctx, part, text, len) : 0;
+    if (stop || (part == CHAT_THOUGHT && o->hide))
+        return stop;
+    const char *mark = chat_reader_mark(&o->reader, part);
+    return stream_push(&o->stream, mark, strlen(mark)) || stream_push(&o->stream, text, len);
+}
+
+int output_token(struct output *o, int32_t id)
+{
+    size_t len;
+    const char *text;
+    if (o->chat)
+        return chat_reader_token(&o->reader, id, put_part, o);
+    text = tokenizer_piece(o->tokenizer, id, &len);
+    if (len)
+        return stream_push(&o->stream, text, len);
+    text = tokenizer_text(o->tokenizer, id, &len);
+    return stream_mark(&o->stream, text, len);
+}
+
+void output_end(struct output *o)
+{
+    if (o->chat && !o->stream.stopped)
+        chat_reader_end(&o->reader, put_part, o);
+    stream_flush(&o->stream);
+}

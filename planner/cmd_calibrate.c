@@ -157,12 +157,11 @@ static int figures_hash(const struct wish *w, const struct hw *hw, struct hash12
     return r;
 }
 
-static int store(const struct wish *w, const struct plan *p, const struct hw *hw, const struct calibrate *c,
+static int store(const struct wish *w, struct hwdb *db, const struct plan *p, const struct hw *hw, const struct calibrate *c,
                  struct err *e)
 {
     struct hwdb_calibration o = { .device = hw->name, .tool_version = "thermo-plan " THERMO_VERSION,
                                   .model = p->model_name, .runs = c->runs };
-    struct hwdb *db;
     char now[32], *text;
     size_t len;
     time_t t = time(NULL);
@@ -182,12 +181,8 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
         return r;
     o.plan_hash = hash_128(text, len);
     free(text);
-    if ((r = hwdb_open(w->hardware, &db, e)) < 0)
-        return r;
     hwdb_wait(db, w->wait);
-    r = hwdb_add_calibration(db, &o, e);
-    hwdb_close(db);
-    return r;
+    return hwdb_add_calibration(db, &o, e);
 }
 
 /* The plan, priced with figures of another time. What it promised before says which runs belong to it. */
@@ -238,11 +233,14 @@ static int run(const struct wish *w, struct err *e)
     struct telemetry t = { 0 };
     struct calibrate c = { 0 };
     double promised[PLAN_MAX_LIMITS];
-    int r = load(w, &p, &hw, &in, &t, promised, e);
+    struct hwdb *db = NULL;
+    int r = w->store ? hwdb_open(w->hardware, &db, e) : 0; /* before it is read: takes back what a writer that died has left */
+    if (r == 0)
+        r = load(w, &p, &hw, &in, &t, promised, e);
     if (r == 0)
         r = calibrate_compare(&p, w->plan, &hw, w->traces ? &in : NULL, &t, w->reprice ? promised : NULL, &c, e);
     if (r == 0 && w->store)
-        r = store(w, &p, &hw, &c, e);
+        r = store(w, db, &p, &hw, &c, e);
     if (r == 0 && w->json) {
         r = print_json(&p, &c, w->store, e);
     } else if (r == 0) {
@@ -250,6 +248,7 @@ static int run(const struct wish *w, struct err *e)
         if (w->store)
             print("stored in %s; thermo-plan solve --corrections applies them\n", w->hardware);
     }
+    hwdb_close(db);
     calibrate_done(&c);
     telemetry_done(&t);
     inputs_done(&in);

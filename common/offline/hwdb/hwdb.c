@@ -1,4 +1,4 @@
-/* The hardware database as a file; hwdb_load.c reads it, hwdb_write.c writes it, and nobody else sees SQLite. A database is
+/* The hardware database; hwdb_file.c opens its file, hwdb_load.c reads it, hwdb_write.c writes it, nobody else sees SQLite. A database is
  * created from the published schema's own text, built in, and a file that comes from elsewhere is believed only after its
  * table definitions are found equal to those that the same text gives, and SQLite's integrity check passes table by table.
  * Values are then checked once more while they are read, because constraints bind who writes honestly, not who edits bytes.
@@ -73,11 +73,15 @@ int hwdb_fail(sqlite3 *db, const char *path, const char *what, int writing, stru
 {
     int rc = db ? sqlite3_extended_errcode(db) & 0xff : SQLITE_NOMEM;
     const char *text = db ? sqlite3_errmsg(db) : "out of memory";
+    int said;
     switch (db ? sqlite3_extended_errcode(db) : rc) {
     case SQLITE_READONLY_ROLLBACK:
     case SQLITE_READONLY_RECOVERY:
-        return err_set(e, ERR_INPUT, "'%s': a program died while it wrote here, and what is left of that can be taken back "
-                       "only by one who may write the file", path);
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR_DELETE:
+        if ((said = hwdb_fail_beside(db, path, e)) < 0)
+            return said;
+        break;
     case SQLITE_IOERR_NOMEM:
         return err_set(e, ERR_NOMEM, "'%s': %s: out of memory", path, what);
     case SQLITE_READONLY_DBMOVED:
@@ -134,7 +138,7 @@ void hwdb_harden(sqlite3 *db)
     sqlite3_limit(db, SQLITE_LIMIT_LENGTH, 16 << 20);
     sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_busy_timeout(db, READ_WAIT_MS);
-    sqlite3_exec(db, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0", NULL, NULL, NULL);
+    sqlite3_exec(db, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
 }
 
 int hwdb_revision(sqlite3 *db, const char *path, int64_t *out, struct err *e)
@@ -201,7 +205,7 @@ static int check_integrity(sqlite3 *db, const char *path, int64_t revision, stru
                                            sqlite3_errmsg(db));
         } else {
             const char *text = (const char *)sqlite3_column_text(st, 0);
-            if (hwdb_starved(db))
+            if (hwdb_starved(db) || (text && strstr(text, "error code=7"))) /* of a page, it says so in words alone */
                 r = err_set(e, ERR_NOMEM, "'%s': table '%s': out of memory", path, tables[i]);
             else if (!text || strcmp(text, "ok") != 0)
                 r = err_set(e, ERR_FORMAT, "'%s': table '%s' is corrupt: %s", path, tables[i],
@@ -254,20 +258,18 @@ int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e)
     return 0;
 }
 
-/* One transaction for all that is read: what another program commits meanwhile is seen whole or not at all. Where a
- * writer died in the middle of a commit, its journal is taken back first, and that takes a handle that may write. */
-static int begin_reading(const char *name, int flags, sqlite3 **db)
+/* One transaction for all that is read: what another program commits meanwhile is seen whole or not at all. */
+static int begin_reading(const char *name, int writing, sqlite3 **db)
 {
-    int rc = sqlite3_open_v2(name, db, flags, NULL);
+    int rc = hwdb_connect(name, writing, db);
     if (rc != SQLITE_OK)
         return rc;
-    hwdb_harden(*db);
     if ((rc = sqlite3_exec(*db, "BEGIN; SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL)) == SQLITE_OK)
         return rc;
     return sqlite3_extended_errcode(*db);
 }
 
-int hwdb_open_read(const char *path, sqlite3 **out, struct err *e)
+int hwdb_open_read(const char *path, int takes_back, sqlite3 **out, struct err *e)
 {
     char name[4096];
     struct file f;
@@ -280,10 +282,10 @@ int hwdb_open_read(const char *path, sqlite3 **out, struct err *e)
     if (size > MAX_FILE_BYTES)
         return err_set(e, ERR_LIMIT, "'%s': %llu bytes, a hardware database of at most %llu is read", path,
                        (unsigned long long)size, (unsigned long long)MAX_FILE_BYTES);
-    int rc = begin_reading(name, SQLITE_OPEN_READONLY, &db);
-    if (rc == SQLITE_READONLY_ROLLBACK || rc == SQLITE_READONLY_RECOVERY) {
+    int rc = begin_reading(name, 0, &db);
+    if (rc == SQLITE_READONLY_ROLLBACK && takes_back) {
         sqlite3_close(db);
-        rc = begin_reading(name, SQLITE_OPEN_READWRITE, &db);
+        rc = begin_reading(name, 1, &db);
     }
     r = rc == SQLITE_OK ? hwdb_check(db, path, e) : hwdb_fail(db, path, "opening", 0, e);
     if (r < 0) {

@@ -6,6 +6,9 @@
  * text that creates one. Here: plain structs, reading (hwdb_load), writing (struct hwdb), and the
  * interpolation that the planner asks through.
  *
+ * Reading changes nothing on disk, whatever lies beside the file: a journal that is to be played, or a write-ahead log, is ERR_INPUT.
+ * What a writer that died has left is taken back by hwdb_open and hwdb_begin; a journal that names another file by nobody.
+ *
  * A device may have been measured several times. Nothing measured is ever overwritten: a reader
  * takes, table by table, the rows of the newest run that measured that table.
  *
@@ -302,8 +305,8 @@ struct hwdb_sample {
 };
 
 /* Get ready to write: the path, its folder and, where it is there, the file are checked now, so that a long
- * measurement does not end in a refusal; nothing is created, changed or held until hwdb_begin. Another application's
- * file is ERR_FORMAT, a newer revision ERR_UNSUPPORTED. */
+ * measurement does not end in a refusal; nothing is created, changed (but for what a writer that died has left) or held until
+ * hwdb_begin. Another application's file is ERR_FORMAT, a newer revision ERR_UNSUPPORTED. */
 int hwdb_open(const char *path, struct hwdb **out, struct err *e);
 void hwdb_close(struct hwdb *d); /* rolls back what was not committed, removes no file; accepts NULL */
 

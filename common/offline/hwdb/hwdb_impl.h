@@ -1,7 +1,7 @@
 #ifndef COMMON_OFFLINE_HWDB_HWDB_IMPL_H
 #define COMMON_OFFLINE_HWDB_HWDB_IMPL_H
 
-/* Between hwdb.c (opening, checking), hwdb_load.c (reading) and hwdb_write.c (writing); nobody else includes this. */
+/* Between hwdb_file.c (files), hwdb.c (opening, checking), hwdb_load.c (reading) and hwdb_write.c (writing); nobody else includes this. */
 #include "common/offline/hwdb/hwdb.h"
 
 enum { HWDB_MAX_DEVICES = 4096, HWDB_MAX_ACCELS = 64 };
@@ -36,9 +36,17 @@ extern const char *const hwdb_pattern_names[2],
     *const hwdb_backend_names[2], *const hwdb_origin_names[3], *const hwdb_resident_names[2],
     *const hwdb_term_names[HW_TERMS], *const hwdb_table_names[HW_TABLES];
 
-/* Open read-only and check application, revision, table definitions and integrity. A read transaction is open until
- * sqlite3_close: all that is read is of one moment. */
-int hwdb_open_read(const char *path, struct sqlite3 **out, struct err *e);
+/* Open for reading and check application, revision, table definitions and integrity. A read transaction is open until
+ * sqlite3_close: all that is read is of one moment. Nothing on disk is changed, made or removed. takes_back, for commands that write: but
+ * what a writer that died has left is taken back; otherwise that is ERR_INPUT. */
+int hwdb_open_read(const char *path, int takes_back, struct sqlite3 **out, struct err *e);
+
+/* The one way to SQLite's files: a connection that touches none but the database and its journal, and unless it is for writing changes
+ * neither. name: of hwdb_sqlite_path. SQLite's code; *db is to be closed in any case. */
+int hwdb_connect(const char *name, int writing, struct sqlite3 **db);
+
+/* Where what lies beside the database is why it was not opened: says so, and is negative. */
+int hwdb_fail_beside(struct sqlite3 *db, const char *path, struct err *e);
 
 /* For an open handle: what a stranger's file may not do is switched off, and a reader waits a little for a lock; the
  * checks of hwdb_open_read; the tables of a new or older file made as this revision has them, in the caller's

@@ -574,7 +574,7 @@ int hwdb_load(const char *path, const char *device, struct hw *out, struct err *
     sqlite3 *db = NULL;
     int64_t id = 0;
     struct hw *h;
-    int r = hwdb_open_read(path, &db, e);
+    int r = hwdb_open_read(path, 0, &db, e);
     if (r < 0)
         return r;
     if (!(h = calloc(1, sizeof *h)))
@@ -647,7 +647,7 @@ int hwdb_correct(const char *path, const struct hash128 *want, struct hw *h, str
     sqlite3 *db = NULL;
     struct calibration_row *c = NULL;
     int64_t id = 0, revision = 0;
-    int n = 0, done = 0, r = hwdb_open_read(path, &db, e);
+    int n = 0, done = 0, r = hwdb_open_read(path, 0, &db, e);
     if (r < 0)
         return r;
     if ((r = hwdb_revision(db, path, &revision, e)) == 0 && revision >= 2 &&
@@ -685,7 +685,7 @@ int hwdb_list(const char *path, char ***names, int *n, struct err *e)
 {
     sqlite3 *db = NULL;
     struct device_row *d = NULL;
-    int count = 0, r = hwdb_open_read(path, &db, e);
+    int count = 0, r = hwdb_open_read(path, 0, &db, e);
     if (r < 0)
         return r;
     if ((r = read_devices(db, path, &d, &count, e)) == 0) {

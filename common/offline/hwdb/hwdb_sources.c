@@ -122,7 +122,7 @@ static int read_device(struct reading *r, const char *name, struct hw_sources *o
 int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *out, struct err *e)
 {
     struct reading r = { .path = path, .e = e };
-    int failed = hwdb_open_read(path, &r.db, e);
+    int failed = hwdb_open_read(path, 0, &r.db, e);
     memset(out, 0, sizeof *out);
     if (failed)
         return failed;

@@ -65,7 +65,7 @@ static int check_target(const char *path, struct err *e)
         return err_sys(e, ERR_SYS, "'%s' may not be written", path);
     if (st.st_size == 0) /* an empty file becomes one */
         return 0;
-    if ((r = hwdb_open_read(path, &db, e)) == 0)
+    if ((r = hwdb_open_read(path, 1, &db, e)) == 0)
         sqlite3_close(db);
     return r;
 }
@@ -132,10 +132,9 @@ static int begin_writing(struct hwdb *d, struct err *e)
     d->interrupted = file_interrupted();
     d->reported = 0;
     int r = 0;
-    if (sqlite3_open_v2(d->path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
+    if (hwdb_connect(d->path, 1, &d->db) != SQLITE_OK) {
         r = hwdb_fail(d->db, d->path, "opening for writing", 1, e);
     } else {
-        hwdb_harden(d->db);
         sqlite3_busy_handler(d->db, busy, d);
         if (sqlite3_db_readonly(d->db, "main") == 1)
             r = err_set(e, ERR_SYS, "'%s' may not be written", d->path);
@@ -214,7 +213,7 @@ int hwdb_check_device(const char *path, const char *device, int imported, struct
     int64_t other = 0;
     if (stat(path, &st) != 0 || st.st_size == 0)
         return 0;
-    int r = hwdb_open_read(path, &d.db, e);
+    int r = hwdb_open_read(path, 0, &d.db, e);
     if (r == 0)
         r = put(&d, "device", &other, e, "SELECT " MEASURED " = ?2 FROM device WHERE name = ?1", "si", device, (int64_t)!!imported);
     sqlite3_close(d.db);

@@ -27,9 +27,9 @@ static const struct opt_usage usage = {
     "thermo-run chat", "",
     "Talk with a model that has a chat template. One line is a message; a line that ends with \\ goes on in the next, and \"\"\" on a "
     "line of its own begins and ends a message of several. /help lists commands: /save FILE, /load FILE, /reset, /system TEXT, "
-    "/thinking HOW, /quit. Ctrl-C ends an answer and not the program. The conversation stays in memory, so that only what is new is "
-    "read by the model. Without a terminal every line is a message as well; with --json a line is an object with \"content\" "
-    "(and \"role\"), and the answer to each user message is an object on a line of stdout.",
+    "/thinking HOW, /quit. They are taken from a terminal, or with --commands. Ctrl-C ends an answer and not the program. The conversation "
+    "stays in memory, so that only what is new is read by the model. Without a terminal every line is a message as well; with --json a "
+    "line is an object with \"content\" (and \"role\"), and the answer to each user message is an object on a line of stdout.",
     "  thermo-run chat --model m.thermo --plan p.json --system 'Answer in one sentence.'\n"
     "  echo '{\"content\": \"Hello\"}' | thermo-run chat --model m.thermo --plan p.json --json\n",
     NULL
@@ -40,7 +40,7 @@ enum { GUESS_NONE, GUESS_LOOKUP, GUESS_MTP }; /* --guess */
 struct args {
     struct setup_args setup;
     const char *system, *template, *mtp;
-    int n, json, thinking, guess;
+    int n, json, commands, thinking, guess;
     uint64_t seed;
     struct sample_params sampling;
 };
@@ -63,12 +63,12 @@ struct talk {
     struct text answer, thought;
     const char *system, *stop;
     char *own_system;              /* of /system */
-    int thinking, n_prompt, n_reused, n_tokens, terminal;
+    int thinking, n_prompt, n_reused, n_tokens, terminal, plain; /* plain: the message was one line, and in no block */
 };
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 10] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 11] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
@@ -83,6 +83,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the draws; the same seed gives the same answers.", .def = "random, reported" },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines in and out." },
+        { .name = "commands", .type = OPT_FLAG, .dest = &a->commands,
+          .help = "Take commands (/save, /load, ...) from what is no terminal, too. Whoever writes those lines can read and write files as "
+                  "you can; without it a line that begins with / is a message there." },
         { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
           .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before in the "
                   "conversation, mtp asks the model's own layer for multi-token prediction. Answers stay what they are without.",
@@ -95,6 +98,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run chat --help", argv[1]);
+    if (r == 0 && a->commands && a->json)
+        return err_set(e, ERR_USAGE, "--commands is for lines of text; with --json there are none");
     if (r == 0 && (a->guess == GUESS_MTP) != (a->mtp != NULL))
         return err_set(e, ERR_USAGE, a->mtp ? "--mtp belongs to --guess mtp" : "--guess mtp belongs to --mtp");
     return r;
@@ -311,17 +316,20 @@ static int command(struct talk *t, char *line, struct err *e)
     if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))
         return 1;
     if (!strcmp(line, "/help"))
-        log_info("%s", "/save FILE, /load FILE: the conversation as JSON; /reset: forget it; /system TEXT: begin anew with that system "
-                 "message; /thinking show|hide|off; /quit. A line that ends with \\ goes on in the next; \"\"\" on a line of its own "
-                 "begins and ends a message of several. Ctrl-C ends an answer.");
+        log_info("%s", "/save FILE, /load FILE: the conversation as JSON; /save replaces a saved conversation and no other file, /save! "
+                 "any file that is not in use; /reset: forget it; /system TEXT: begin anew with that system message; /thinking "
+                 "show|hide|off; /quit. A line that ends with \\ goes on in the next; \"\"\" on a line of its own begins and ends a "
+                 "message of several. Ctrl-C ends an answer.");
     else if (!strcmp(line, "/reset"))
         r = begin(t, e);
     else if (!strcmp(line, "/system"))
         r = set_system(t, arg, e);
     else if (!strcmp(line, "/thinking"))
         set_thinking(t, arg);
-    else if ((!strcmp(line, "/save") || !strcmp(line, "/load")) && *arg)
-        r = line[1] == 's' ? chat_save(t->chat, arg, e) : chat_load(t->chat, arg, e);
+    else if ((!strcmp(line, "/save") || !strcmp(line, "/save!")) && *arg)
+        r = chat_save(t->chat, arg, line[5] == '!', e);
+    else if (!strcmp(line, "/load") && *arg)
+        r = chat_load(t->chat, arg, e);
     else
         r = err_set(e, ERR_USAGE, "'%s' is no command, or lacks its argument; /help lists them", line);
     if (r < 0 && r != ERR_NOMEM && t->terminal) {
@@ -363,15 +371,18 @@ static int read_message(struct talk *t, struct text *message, char **line, size_
 {
     int block = 0, more = 1, r = 0;
     message->n = 0;
+    t->plain = 1;
     if ((r = append(message, "", 0, e)) < 0)
         return r;
     for (int i = 0; more && (r = read_line(t, line, cap, i ? "… " : "> ", e)) > 0; i++) {
         size_t n = strlen(*line);
         if (!t->a->json && !strcmp(*line, "\"\"\"")) {
             more = block = !block;
+            t->plain = 0;
             continue;
         }
         more = block || (!t->a->json && n > 0 && (*line)[n - 1] == '\\');
+        t->plain &= !more;
         if (message->n && (r = append(message, "\n", 1, e)) < 0)
             return r;
         if ((r = append(message, *line, more && !block ? n - 1 : n, e)) < 0)
@@ -406,7 +417,7 @@ static int converse(struct talk *t, struct err *e)
             continue;
         if (t->a->json)
             r = json_message(t, &message, e);
-        else if (message.s[0] == '/')
+        else if (message.s[0] == '/' && t->plain && (t->terminal || t->a->commands))
             r = command(t, message.s, e);
         else if ((r = chat_add(t->chat, "user", message.s, NULL, e)) == 0)
             r = answer(t, e);

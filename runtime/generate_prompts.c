@@ -4,6 +4,8 @@
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/base/version.h"
+#include "common/pack/pack_format.h"
 
 #include "runtime/generate.h"
 #include "runtime/records.h"
@@ -27,27 +29,60 @@ struct run {
 
 /* ---- what results depend on ---- */
 
-static int hash_file(struct hash *h, const char *path, struct err *e)
+static int hash_file(struct hash *h, const char *path, const struct cancel *cancel, struct err *e)
 {
     struct file f = { 0 };
     char some[16384];
     int r = file_open(&f, path, e);
     for (uint64_t at = 0; r == 0 && at < f.size; at += sizeof some) {
         size_t n = f.size - at < sizeof some ? (size_t)(f.size - at) : sizeof some;
-        if ((r = file_pread(&f, some, n, at, e)) == 0)
+        if (cancel_asked(cancel))
+            r = err_set(e, ERR_INTR, "interrupted");
+        else if ((r = file_pread(&f, some, n, at, e)) == 0)
             hash_update(h, some, n);
     }
     file_close(&f);
     return r;
 }
 
-static void hash_options(struct hash *h, const struct run *q)
+static int file_hash(const char *path, const struct cancel *cancel, struct hash128 *out, struct err *e)
+{
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
+    int r = hash_file(h, path, cancel, e);
+    *out = hash_final128(h);
+    return r;
+}
+
+/* An accelerator's sums have an order of their own, and it computes what is hot: so the limit counts too, by what it leaves in memory. */
+static void hash_engine(struct hash *h, const struct setup *s)
+{
+    const struct engine_accel_config *c = &s->config.accel;
+    const struct layout_shapes *l = &s->pack->shapes;
+    struct accel_info i = { 0 };
+    c->accel->backend->describe(c->accel, &i);
+    const char *const names[] = { c->accel->backend->name, i.device.platform, i.device.name, i.device.driver, i.device.version };
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        hash_update_str(h, names[k]);
+    for (int k = 0; k < c->n_heights; k++) {
+        char text[128];
+        snprintf(text, sizeof text, "%d %u %.17g %d %d", c->heights[k].tokens, (unsigned)c->heights[k].neurons, c->heights[k].share,
+                 (int)c->heights[k].work, c->heights[k].rest);
+        hash_update_str(h, text);
+    }
+    hash_update_u64(h, s->config.choice.area_bytes);
+    hash_update(h, s->config.choice.hot, (size_t)s->pack->h.n_layers * (size_t)model_ffn_blocks(&s->pack->h) * (size_t)l->n_parts *
+                sizeof s->config.choice.hot[0]);
+}
+
+static int hash_options(struct hash *h, const struct run *q, struct err *e)
 {
     const struct generate_args *a = q->a;
-    const struct engine_config *c = &q->set.setup.config;
+    const struct setup *s = &q->set.setup;
+    const struct engine_config *c = &s->config;
     char text[512];
-    snprintf(text, sizeof text, "%d %d %d %.17g %d %.17g %.17g %.17g %d %d %d %d %d %.17g %s", a->n, a->ignore_eos, a->chat,
-             a->sampling.temp, a->sampling.top_k, a->sampling.top_p, a->sampling.min_p, a->sampling.repeat_penalty,
+    snprintf(text, sizeof text, "%s %d %d %d %.17g %d %.17g %.17g %.17g %d %d %d %d %d %.17g %s", THERMO_VERSION, a->n, a->ignore_eos,
+             a->chat, a->sampling.temp, a->sampling.top_k, a->sampling.top_p, a->sampling.min_p, a->sampling.repeat_penalty,
              a->sampling.repeat_last_n, a->thinking, (int)c->mode, c->choice.kv_f16, c->act_q8, c->recall, kernels->name);
     hash_update_str(h, text);
     hash_update_u32(h, (uint32_t)c->choice.context);
@@ -55,24 +90,27 @@ static void hash_options(struct hash *h, const struct run *q)
     hash_update_str(h, a->system ? a->system : "");
     for (int i = 0; i < a->stops.n; i++)
         hash_update_str(h, a->stops.items[i]);
-    hash_update(h, &q->set.setup.pack->model_hash, sizeof(struct hash128));
+    if (c->mode == PLAN_PREDICTED) { /* which neurons are computed depends on the plan's limit that fits */
+        hash_update(h, c->predictor, (size_t)s->pack->h.n_layers);
+        hash_update(h, c->always, (size_t)s->pack->h.n_layers * sizeof c->always[0]);
+    }
+    if (c->accel.accel)
+        hash_engine(h, s);
+    return a->template ? hash_file(h, a->template, a->setup.cancel, e) : 0;
 }
 
-/* A plan says which neurons predicted mode computes; in other modes it changes no token. */
-static int settings_of(const struct run *q, struct hash128 *out, struct err *e)
+static int made_of(const struct run *q, struct results_of *out, struct err *e)
 {
-    struct hash *h = hash_new();
-    if (!h)
-        return err_set(e, ERR_NOMEM, "out of memory for a hash");
-    hash_options(h, q);
-    int r = hash_file(h, q->a->prompts, e);
-    if (r == 0 && q->a->template)
-        r = hash_file(h, q->a->template, e);
-    if (r == 0 && q->set.setup.config.mode == PLAN_PREDICTED)
-        r = hash_file(h, q->a->setup.plan, e);
-    *out = hash_final128(h);
-    hash_free(h);
-    return r;
+    const struct pack *p = q->set.setup.pack;
+    uint8_t head[PACK_HEADER_BYTES];
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
+    int r = file_pread(&p->file, head, sizeof head, 0, e); /* it has the checksums of all that follows */
+    out->pack = hash_128(head, r < 0 ? 0 : sizeof head);
+    r = r < 0 ? r : hash_options(h, q, e);
+    out->options = hash_final128(h);
+    r = r < 0 ? r : file_hash(q->a->prompts, q->a->setup.cancel, &out->prompts, e);
+    return r < 0 ? r : file_hash(q->a->setup.plan, q->a->setup.cancel, &out->plan, e);
 }
 
 /* ---- results ---- */
@@ -179,7 +217,7 @@ static int skip(struct run *q, uint64_t n, struct err *e)
     for (q->next = 0; q->next < n; q->next++) {
         int r = records_next(&q->records, e);
         if (r == 0)
-            return err_set(e, ERR_MISMATCH, "'%s' has %llu results of %llu prompts", q->results.partial, (unsigned long long)n,
+            return err_set(e, ERR_MISMATCH, "'%s.partial' has %llu results of %llu prompts", q->results.path, (unsigned long long)n,
                            (unsigned long long)q->next);
         if (r < 0 && r != ERR_LIMIT)
             return r;
@@ -208,19 +246,20 @@ static int make_all(struct run *q, struct err *e)
 static int run(struct run *q, struct err *e)
 {
     const struct generate_args *a = q->a;
-    struct hash128 settings;
+    struct results_of of;
+    struct err late;
     int64_t start;
-    int r = settings_of(q, &settings, e);
+    int r = made_of(q, &of, e);
     if (r < 0 ||
         (r = records_open(&q->records, a->prompts, a->column ? a->column : "text", request_line_bytes(q->set.setup.config.choice.context),
                           e)) < 0 ||
-        (r = results_open(&q->results, a->output, a->resume, settings, &q->a->seed, e)) < 0 || (r = skip(q, q->results.n, e)) < 0 ||
+        (r = results_open(&q->results, a->output, a->resume, &of, &q->a->seed, e)) < 0 || (r = skip(q, q->results.n, e)) < 0 ||
         (r = generate_set_start(&q->set, generate_end, request_token, NULL, e)) < 0)
         return r;
     start = progress_now_ns();
     if ((r = make_all(q, e)) < 0) {
-        if (a->output)
-            log_info("%llu results are in '%s'; --resume continues", (unsigned long long)q->written, q->results.partial);
+        if (q->results.journal && results_sync(&q->results, &late) == 0)
+            log_info("%llu results are in '%s.partial'; --resume continues", (unsigned long long)q->results.made, a->output);
         return r;
     }
     double s = (double)(progress_now_ns() - start) / 1e9;

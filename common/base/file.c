@@ -182,6 +182,36 @@ bool file_interrupted(void)
 
 /* ---- writing ---- */
 
+static struct {
+    struct { dev_t dev; ino_t ino; char label[160]; } *all;
+    size_t n;
+} kept;
+
+int file_keep(const struct stat *st, const char *label, struct err *e)
+{
+    for (size_t i = 0; i < kept.n; i++)
+        if (kept.all[i].dev == st->st_dev && kept.all[i].ino == st->st_ino)
+            return 0;
+    void *grown = realloc(kept.all, (kept.n + 1) * sizeof *kept.all);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory comparing file names");
+    kept.all = grown;
+    kept.all[kept.n].dev = st->st_dev;
+    kept.all[kept.n].ino = st->st_ino;
+    snprintf(kept.all[kept.n].label, sizeof kept.all[kept.n].label, "%s", label);
+    kept.n++;
+    return 0;
+}
+
+int file_may_write(const struct stat *st, const char *path, struct err *e)
+{
+    for (size_t i = 0; i < kept.n; i++)
+        if (kept.all[i].dev == st->st_dev && kept.all[i].ino == st->st_ino)
+            return err_set(e, ERR_USAGE, "'%s' and %s are the same file, which would be overwritten; nothing was touched: give what is "
+                           "written a name of its own", path, kept.all[i].label);
+    return 0;
+}
+
 static const char *claim_slot(const char *path)
 {
     for (int i = 0; i < FILE_OUT_MAX; i++) {
@@ -205,9 +235,61 @@ static void release_slot(const char *path)
         }
 }
 
+/* The name in its folder. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int open_folder(struct file_out *o, struct err *e)
+{
+    char dir[PATH_MAX];
+    size_t len = (size_t)(base_of(o->path) - o->path);
+    if (len >= sizeof dir) {
+        errno = ENAMETOOLONG;
+        return err_sys(e, ERR_SYS, "cannot create '%s'", o->path);
+    }
+    memcpy(dir, len ? o->path : ".", len ? len : 1);
+    dir[len ? len : 1] = '\0';
+    o->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (o->dir < 0 && errno == EACCES)
+        o->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC); /* one may write to it but not read */
+    return o->dir < 0 ? err_sys(e, ERR_SYS, "cannot create '%s'", o->path) : 0;
+}
+
+/* What is there under the name, in the folder that is open: 1 a regular file that may be replaced, 0 none. */
+static int find_old(const struct file_out *o, struct stat *st, struct err *e)
+{
+    if (fstatat(o->dir, base_of(o->path), st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : err_sys(e, ERR_SYS, "cannot create '%s'", o->path);
+    if (!S_ISREG(st->st_mode))
+        return 0; /* a link that came since is replaced; what cannot be is the rename's to refuse */
+    int r = file_may_write(st, o->path, e);
+    return r < 0 ? r : 1;
+}
+
+/* The new file gets the mode of the old one, and its owner and group where that is allowed: where not, the group has what others have. */
+static void take_mode(int fd, const struct stat *old)
+{
+    struct stat st;
+    mode_t mode = old->st_mode & 0777;
+    if (fstat(fd, &st) < 0)
+        return;
+    if ((st.st_uid != old->st_uid || st.st_gid != old->st_gid) && fchown(fd, old->st_uid, old->st_gid) < 0 &&
+        st.st_gid != old->st_gid && fchown(fd, (uid_t)-1, old->st_gid) < 0)
+        mode = (mode & 0707) | (mode & 07) << 3;
+    if (fchmod(fd, mode) < 0)
+        return; /* no modes there; the file was made for its owner alone */
+}
+
 static int create_temporary(struct file_out *o, struct err *e)
 {
     size_t len = strlen(o->path) + 40;
+    struct stat old;
+    int exists = find_old(o, &old, e);
+    if (exists < 0)
+        return exists;
     if (len > PATH_MAX) {
         errno = ENAMETOOLONG;
         return err_sys(e, ERR_SYS, "cannot create '%s'", o->path);
@@ -224,9 +306,12 @@ static int create_temporary(struct file_out *o, struct err *e)
             err_set(e, ERR_LIMIT, "cannot create '%s': %d output files are open already", o->path, FILE_OUT_MAX);
             goto fail;
         }
-        o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (o->fd >= 0)
+        o->fd = openat(o->dir, base_of(o->tmp), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, exists ? 0600 : 0666);
+        if (o->fd >= 0) {
+            if (exists)
+                take_mode(o->fd, &old);
             return 0;
+        }
         release_slot(o->tmp);
         if (errno != EEXIST)
             break;
@@ -241,7 +326,7 @@ fail:
 int file_out_open(struct file_out *o, const char *path, struct err *e)
 {
     struct stat st;
-    *o = (struct file_out){ .fd = -1 };
+    *o = (struct file_out){ .fd = -1, .dir = -1 };
     int exists = stat(path, &st) == 0;
     if (exists && !S_ISREG(st.st_mode))
         return err_set(e, ERR_USAGE, "cannot write '%s': it is %s", path,
@@ -250,7 +335,8 @@ int file_out_open(struct file_out *o, const char *path, struct err *e)
     o->path = exists ? realpath(path, NULL) : strdup(path);
     if (!o->path)
         return err_sys(e, ERR_SYS, "cannot create '%s'", path);
-    int r = create_temporary(o, e);
+    int r = open_folder(o, e);
+    r = r < 0 ? r : create_temporary(o, e);
     if (r < 0)
         file_out_abort(o);
     return r;
@@ -359,35 +445,27 @@ int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e)
 }
 
 /* Make the rename itself durable. Some file systems cannot sync a directory and say so; they are right. */
-static int sync_directory(const char *path, struct err *e)
+static int sync_folder(const struct file_out *o, struct err *e)
 {
-    const char *slash = strrchr(path, '/');
-    size_t len = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    char dir[PATH_MAX];
-    if (len >= sizeof dir)
-        len = sizeof dir - 1;
-    memcpy(dir, slash ? path : ".", len);
-    dir[len] = '\0';
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return 0; /* a directory one may write to but not read */
-    int r = 0;
-    if (fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
-        r = err_sys(e, ERR_SYS, "syncing directory '%s'", dir);
-    close(fd);
-    return r;
+    if (fsync(o->dir) < 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS && errno != EBADF) /* EBADF: of O_PATH */
+        return err_sys(e, ERR_SYS, "syncing the directory of '%s'", o->path);
+    return 0;
 }
 
 int file_out_commit(struct file_out *o, struct err *e)
 {
-    int r = leave_direct(o, e);
+    struct stat old;
+    int r = leave_direct(o, e), exists = r < 0 ? r : find_old(o, &old, e);
+    r = exists < 0 ? exists : r;
+    if (exists > 0)
+        take_mode(o->fd, &old);
     if (r == 0 && fsync(o->fd) < 0)
         r = err_sys(e, ERR_SYS, "syncing '%s'", o->tmp);
     int fd = o->fd;
     o->fd = -1;
     if (close(fd) < 0 && r == 0)
         r = err_sys(e, ERR_SYS, "closing '%s'", o->tmp);
-    if (r == 0 && rename(o->tmp, o->path) < 0)
+    if (r == 0 && renameat(o->dir, base_of(o->tmp), o->dir, base_of(o->path)) < 0)
         r = err_sys(e, ERR_SYS, "renaming '%s' to '%s'", o->tmp, o->path);
     if (r < 0) {
         file_out_abort(o);
@@ -396,7 +474,7 @@ int file_out_commit(struct file_out *o, struct err *e)
     release_slot(o->tmp);
     free(o->tmp);
     o->tmp = NULL;
-    r = sync_directory(o->path, e);
+    r = sync_folder(o, e);
     file_out_abort(o);
     return r;
 }
@@ -406,13 +484,15 @@ void file_out_abort(struct file_out *o)
     if (o->path && o->fd >= 0)
         close(o->fd);
     if (o->tmp) {
-        unlink(o->tmp);
+        unlinkat(o->dir, base_of(o->tmp), 0);
         release_slot(o->tmp);
     }
+    if (o->path && o->dir >= 0)
+        close(o->dir);
     free(o->tmp);
     free(o->path);
     free(o->block);
-    *o = (struct file_out){ .fd = -1 };
+    *o = (struct file_out){ .fd = -1, .dir = -1 };
 }
 
 int file_free_bytes(const char *path, uint64_t *out, struct err *e)

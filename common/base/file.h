@@ -30,16 +30,26 @@ void file_begin_sync(int fd);
 /* The whole file, malloc'd with one NUL beyond the end; at most limit bytes (ERR_LIMIT). */
 int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e);
 
+/* What may be written is decided here, for all that is written: not a file that is kept (an input), whatever name or link leads to
+ * it when it is opened and when it is replaced. By device and inode; label ("--model 'm.gguf'") is copied, for the message. Command lines
+ * keep theirs (common/cli/opt.h). Before threads start. ERR_NOMEM. */
+struct stat;
+int file_keep(const struct stat *st, const char *label, struct err *e);
+
+/* 0, or ERR_USAGE: st is kept; path: how it was called. */
+int file_may_write(const struct stat *st, const char *path, struct err *e);
+
 /* A new file that appears under its name only when it is whole: written as PATH.tmp-PID-X beside it
- * (O_EXCL, mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
+ * (O_EXCL, mode 0666 & ~umask; where a file is replaced its mode, and its owner and group where that is allowed), fsynced, renamed,
+ * and the directory fsynced. On abort, or if the process
  * dies, the name holds what it held before. A symbolic link stays and its target is replaced; a path that
- * exists and is no regular file (/dev/null) is ERR_USAGE. Opening installs handlers for SIGINT, SIGTERM and
+ * exists and is no regular file (/dev/null) or is kept is ERR_USAGE. Opening installs handlers for SIGINT, SIGTERM and
  * SIGHUP, where these have their default action, that remove the temporary files before the process dies.
  * At most FILE_OUT_MAX are open at a time. One owner thread each. */
 #define FILE_OUT_MAX 16
 
 struct file_out {
-    int fd;
+    int fd, dir;       /* dir: the folder of path, as it was opened */
     uint64_t pos;      /* bytes appended so far */
     char *path, *tmp;  /* owned */
     uint8_t *block;    /* file_out_direct: `held` bytes that end at pos are not written yet */
@@ -64,6 +74,12 @@ int file_replace(const char *path, const void *data, size_t len, struct err *e);
 
 /* 1 where path is such a device, pipe or descriptor: it is written, and nothing takes its place. */
 int file_in_place(const char *path);
+
+/* Such a one for writing: a descriptor that the caller closes; ERR_SYS; ERR_USAGE where it leads to a file that is kept. */
+int file_open_in_place(const char *path, struct err *e);
+
+/* N of /dev/fd/N, /proc/self/fd/N, /dev/stdout and /dev/stderr; -1 for other paths. */
+int file_descriptor_of(const char *path);
 
 /* Flush standard output. 0; ERR_SYS, with the system's reason, where this write or any before it failed. */
 int file_stdout(struct err *e);

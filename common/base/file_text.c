@@ -13,8 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* N of /dev/fd/N, /proc/self/fd/N, /dev/stdout and /dev/stderr; -1 for other paths. */
-static int named_descriptor(const char *path)
+int file_descriptor_of(const char *path)
 {
     static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/" };
     if (!strcmp(path, "/dev/stdout"))
@@ -60,16 +59,29 @@ static int write_terminal(int fd, const char *path, const char *p, size_t len, s
     return r;
 }
 
-static int write_as_is(const char *path, const void *data, size_t len, struct err *e)
+int file_open_in_place(const char *path, struct err *e)
 {
-    int named = named_descriptor(path), r = named == STDOUT_FILENO ? file_stdout(e) : 0;
-    if (r < 0)
-        return r;
-    int fd = named >= 0 ? named : open(path, O_WRONLY | O_CLOEXEC);
+    struct stat st;
+    int named = file_descriptor_of(path);
+    int fd = named >= 0 ? fcntl(named, F_DUPFD_CLOEXEC, 0) : open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(e, ERR_SYS, "cannot write '%s'", path);
+    int r = fstat(fd, &st) < 0 ? err_sys(e, ERR_SYS, "cannot write '%s'", path) : file_may_write(&st, path, e);
+    if (r < 0)
+        close(fd);
+    return r < 0 ? r : fd;
+}
+
+static int write_as_is(const char *path, const void *data, size_t len, struct err *e)
+{
+    int r = file_descriptor_of(path) == STDOUT_FILENO ? file_stdout(e) : 0;
+    if (r < 0)
+        return r;
+    int fd = file_open_in_place(path, e);
+    if (fd < 0)
+        return fd;
     r = (isatty(fd) ? write_terminal : write_all)(fd, path, data, len, e);
-    if (named < 0 && close(fd) < 0 && r == 0)
+    if (close(fd) < 0 && r == 0)
         r = err_sys(e, ERR_SYS, "closing '%s'", path);
     return r;
 }
@@ -77,7 +89,7 @@ static int write_as_is(const char *path, const void *data, size_t len, struct er
 int file_in_place(const char *path)
 {
     struct stat st;
-    return named_descriptor(path) >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+    return file_descriptor_of(path) >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
 int file_replace(const char *path, const void *data, size_t len, struct err *e)

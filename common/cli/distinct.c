@@ -2,6 +2,8 @@
  * would come into, with its name. The comparison is of every pair; a command line has few. */
 #include "common/cli/distinct.h"
 
+#include "common/base/file.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ struct distinct_file {
     char *in_place;         /* owned; NULL or as in struct distinct_name */
     char *part;             /* owned; NULL: the path itself, else the file that comes with it */
     char *name;             /* owned; NULL: the file is there; else its name in the folder dev, ino */
+    int descriptor;         /* 1: it is written through a descriptor that is open already */
     dev_t dev;
     ino_t ino;
     enum distinct_use use;
@@ -44,8 +47,7 @@ static int identify(const char *path, struct distinct_file *f, struct err *e)
     struct stat st;
     char dir[PATH_MAX];
     const char *name;
-    if (!strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/proc/", 6))
-        return 0;
+    f->descriptor = f->use == DISTINCT_WRITTEN && file_descriptor_of(path) >= 0;
     if (stat(path, &st) == 0) {
         f->dev = st.st_dev;
         f->ino = st.st_ino;
@@ -152,7 +154,8 @@ int distinct_add_stdout(struct distinct *d, int group, struct err *e)
     if (fstat(STDOUT_FILENO, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
     const struct distinct_name n = { "standard output", "", group, NULL };
-    return keep(d, &n, NULL, (struct distinct_file){ .dev = st.st_dev, .ino = st.st_ino, .use = DISTINCT_WRITTEN }, e);
+    const struct distinct_file f = { .dev = st.st_dev, .ino = st.st_ino, .use = DISTINCT_WRITTEN, .descriptor = 1 };
+    return keep(d, &n, NULL, f, e);
 }
 
 /* ---- comparing ---- */
@@ -172,7 +175,8 @@ int distinct_check(const struct distinct *d, struct err *e)
     for (int i = 0; i < d->n; i++)
         for (int k = i + 1; k < d->n; k++) {
             const struct distinct_file *a = &d->files[i], *b = &d->files[k];
-            if (a->group == b->group || (a->use == DISTINCT_READ && b->use == DISTINCT_READ) || !same(a, b))
+            if (a->group == b->group || (a->use == DISTINCT_READ && b->use == DISTINCT_READ) || (a->descriptor && b->descriptor) ||
+                !same(a, b))
                 continue;
             const struct distinct_file *w = b->use == DISTINCT_WRITTEN ? b : a, *o = w == a ? b : a;
             char wt[200], ot[200];
@@ -184,6 +188,20 @@ int distinct_check(const struct distinct *d, struct err *e)
                            left_out ? ", or leave " : "", left_out ? w->label : "", left_out ? " out to change the file in place" : "");
         }
     return 0;
+}
+
+int distinct_keep(const struct distinct *d, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < d->n && r == 0; i++) {
+        const struct distinct_file *f = &d->files[i];
+        const struct stat st = { .st_dev = f->dev, .st_ino = f->ino };
+        char label[200];
+        describe(f, label, sizeof label);
+        if (f->use == DISTINCT_READ && !f->name)
+            r = file_keep(&st, label, e);
+    }
+    return r;
 }
 
 void distinct_done(struct distinct *d)

@@ -87,6 +87,7 @@ int opt_compare_files(const struct opt *opts, const struct opt_usage *u, char **
     if (r == 0 && (r = add_arguments(&d, u->files, args, n_args, &group, e)) == 0 &&
         (r = distinct_add_stdout(&d, ++group, e)) == 0)
         r = distinct_check(&d, e);
+    r = r < 0 ? r : distinct_keep(&d, e);
     distinct_done(&d);
     return r;
 }

@@ -3,12 +3,12 @@
 #include "profiler/predictors/predictor_set.h"
 
 #include "common/base/file.h"
+#include "common/base/journal.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 #include "profiler/predictors/predictor.h"
 #include "profiler/predictors/predictor_samples.h"
-#include "profiler/trace/journal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -537,10 +537,8 @@ static int make_layer(struct predictor_set *p, int layer, struct err *e)
 
 static struct hash128 config_hash(const struct predictor_set *p)
 {
-    struct hash *h = hash_new();
-    struct hash128 out = { 0, 0 };
-    if (!h)
-        return out;
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     const struct predictor_set_options *o = &p->o;
     char text[256];
     snprintf(text, sizeof text, "predictors %s %.17g %.17g %u %llu %d %d %d %llu %llu %u %s", THERMO_VERSION,
@@ -553,22 +551,35 @@ static struct hash128 config_hash(const struct predictor_set *p)
     hash_update_u64(h, p->info->n_samples);
     for (int l = 0; l < n_layers(p); l++)
         hash_update_u64(h, (uint64_t)p->layer[l]);
-    out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }
 
+/* Is x what this run makes of the layer? All of it that decides where something is. */
+static int is_made_here(const struct predictor_set *p, const struct trace_predictor *x, int layer)
+{
+    if ((unsigned)x->input >= PREDICT_INPUTS || !(p->o.inputs >> (unsigned)x->input & 1) || x->block < 0 || x->block >= p->n_blocks)
+        return 0;
+    int rank = p->rank[(int)x->input * n_layers(p) + layer];
+    return x->layer == p->layer[layer] && x->rank == rank && x->bytes == rank_bytes(p, rank) && x->type1 == fc1_type(p) &&
+           x->type2 == p->o.type && x->has_bias == 1 && x->two_sided == (p->info->h.thresholds != 0) && x->n_points == CURVE;
+}
+
+/* The state's records have the sizes and predictors that this run gives them, unless the file was made up. */
 static int reload_layer(struct predictor_set *p, const struct journal_record *r, int layer, struct err *e)
 {
     uint64_t at = 0;
-    if (r->bytes != record_bytes(p, layer))
-        return err_set(e, ERR_FORMAT, "the state of layer %d has %llu bytes", layer, (unsigned long long)r->bytes);
+    if (r->n != 1 || r->bytes != record_bytes(p, layer))
+        return err_set(e, ERR_FORMAT, "the state of the interrupted run: layer %d has %llu bytes instead of %llu; remove the file to begin "
+                       "anew", p->layer[layer], (unsigned long long)r->bytes, (unsigned long long)record_bytes(p, layer));
     for (int k = 0; k < p->n_blocks * n_inputs(p); k++) {
         struct trace_predictor x;
         int err = journal_read(p->journal, r, at, &x, sizeof x, e);
         if (err < 0)
             return err;
-        int i = index_of(p, x.input, layer, x.block);
+        int i = is_made_here(p, &x, layer) ? index_of(p, x.input, layer, x.block) : -1;
+        if (i < 0 || p->payload[i])
+            return err_set(e, ERR_FORMAT, "the state of the interrupted run holds a predictor that is not of this run; remove the file to "
+                           "begin anew");
         p->list[i] = x;
         p->payload[i] = at + sizeof x;
         at += sizeof x + x.bytes;
@@ -582,14 +593,16 @@ static int scan_all(struct predictor_set *p, struct err *e)
     for (int l = 0; l < n_layers(p) && !r; l++) {
         size_t n;
         const struct journal_record *records = journal_records(p->journal, &n);
-        if ((size_t)l < n) {
+        if ((size_t)l < n && (records[l].n != 1 || records[l].bytes != sizeof p->scans[l])) {
+            r = err_set(e, ERR_FORMAT, "the state of the interrupted run holds a record that is not of this run; remove the file to begin "
+                        "anew");
+        } else if ((size_t)l < n) {
             r = journal_read(p->journal, &records[l], 0, &p->scans[l], sizeof p->scans[l], e);
-            continue;
-        }
-        if ((r = scan_layer(p, l, &p->scans[l], e)) == 0 &&
-            (r = journal_begin(p->journal, (uint64_t)l, 1, sizeof p->scans[l], e)) == 0 &&
-            (r = journal_write(p->journal, &p->scans[l], sizeof p->scans[l], e)) == 0)
+        } else if ((r = scan_layer(p, l, &p->scans[l], e)) == 0 &&
+                   (r = journal_begin(p->journal, (uint64_t)l, 1, sizeof p->scans[l], e)) == 0 &&
+                   (r = journal_write(p->journal, &p->scans[l], sizeof p->scans[l], e)) == 0) {
             r = journal_end(p->journal, e);
+        }
     }
     for (int i = 0; i < PREDICT_INPUTS && !r; i++)
         if (p->o.inputs >> i & 1)
@@ -599,7 +612,7 @@ static int scan_all(struct predictor_set *p, struct err *e)
 
 int predictor_set_run(struct predictor_set *p, const char *state, int resume, struct err *e)
 {
-    int n = n_layers(p), r = journal_open(state, config_hash(p), resume, &p->journal, e);
+    int n = n_layers(p), r = journal_open(state, config_hash(p), "model, trace and all options but --threads", resume, &p->journal, e);
     if (r < 0)
         return r;
     progress_init(&p->progress, "predictors", "steps", made(p, n));

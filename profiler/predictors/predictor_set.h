@@ -9,7 +9,7 @@
  *   3. make      per layer: start, train, quantise, choose the threshold on held-out tokens
  *   4. save      all of them into the trace
  *
- * Finished layers are kept in a journal (profiler/trace/journal.h) until the end. */
+ * Finished layers are kept in a journal (common/base/journal.h) until the end. */
 #include "common/base/err.h"
 #include "common/base/pool.h"
 #include "common/model/model.h"

@@ -5,6 +5,7 @@
 #include "profiler/trace/recorder.h"
 
 #include "common/base/file.h"
+#include "common/base/journal.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
@@ -12,7 +13,6 @@
 #include "common/model/tokenizer.h"
 #include "common/offline/forward.h"
 #include "common/offline/trace/trace_write.h"
-#include "profiler/trace/journal.h"
 #include "profiler/trace/observe.h"
 
 #include <stdio.h>
@@ -551,7 +551,8 @@ int recorder_run(struct recorder *t, struct pool *pool, const char *out, int res
         return err_set(e, ERR_NOMEM, "'%s'", out);
     snprintf(partial, len, "%s.partial", out);
     t->pool = pool;
-    int r = journal_open(partial, config_hash(t), resume, &t->journal, e);
+    static const char same[] = "model, prompts, --ctx, --max-tokens, --shard, --window-tokens, --samples, --act, --act-type and --cpu";
+    int r = journal_open(partial, config_hash(t), same, resume, &t->journal, e);
     if (!r) {
         uint64_t done = group_start(t->c, journal_next(t->journal));
         if (resumed_tokens)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. A token has 4 bytes of text or so, a message a dozen tokens. */
 enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
@@ -177,8 +178,30 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
 
 /* ---- files ---- */
 
-int chat_save(const struct chat *c, const char *path, struct err *e)
+/* How every file of chat_save begins. */
+static const char saved_begins[] = "{\n  \"messages\": [";
+
+/* 0: nothing is lost there. */
+static int check_place(const char *path, struct err *e)
 {
+    char head[sizeof saved_begins - 1];
+    struct file f = { 0 };
+    if (file_in_place(path) || access(path, F_OK) < 0)
+        return 0; /* or its name, which whoever makes it says */
+    int r = file_open(&f, path, e), none = r == 0 && f.size == 0;
+    if (r < 0)
+        return r;
+    int ours = f.size >= sizeof head && file_pread(&f, head, sizeof head, 0, e) == 0 && !memcmp(head, saved_begins, sizeof head);
+    file_close(&f);
+    return ours || none ? 0 : err_set(e, ERR_USAGE, "'%s' is there and is no conversation that was saved; nothing was written: give "
+                                      "another name, or /save! FILE to replace it", path);
+}
+
+int chat_save(const struct chat *c, const char *path, int any, struct err *e)
+{
+    int place = any ? 0 : check_place(path, e);
+    if (place < 0)
+        return place;
     struct js *j = js_object();
     js_set(j, "messages", messages(c));
     char *text = js_text(j, 2, 0);

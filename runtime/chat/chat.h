@@ -34,8 +34,9 @@ void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on 
  * think. *thinks: the answer begins within a thought; for chat_reader_init. */
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e);
 
-/* The conversation as a JSON object {"messages": [...]}. chat_load replaces what there is, and leaves it on an error. */
-int chat_save(const struct chat *c, const char *path, struct err *e);
+/* The conversation as a JSON object {"messages": [...]}. chat_load replaces what there is, and leaves it on an error. chat_save replaces
+ * no file but one that it wrote, or an empty one: ERR_USAGE; with `any` every file, but for those that are in use (file_keep). */
+int chat_save(const struct chat *c, const char *path, int any, struct err *e);
 int chat_load(struct chat *c, const char *path, struct err *e);
 
 #endif

@@ -135,19 +135,8 @@ check "one at a time" same_lines --sequences 1
 check "in a small pool, in chunks of 5" same_lines --sequences 3 --kv-positions 320 --prefill-chunk 5
 check "with hardly any memory" same_lines --memory 20MiB
 
-resumes()
-{
-    prompts --output "$tmp/o" ; [ -f "$tmp/o" ] && [ ! -f "$tmp/o.partial" ] && cmp "$tmp/a" "$tmp/o" || return 1
-    for keep in 0 37 60 400 900 1600; do
-        rm -f "$tmp/r" "$tmp/r.partial"
-        head -c $keep "$tmp/o" > "$tmp/r.partial"
-        prompts --output "$tmp/r" && return 1
-        grep -q 'resume continues it' "$tmp/err" || { cat "$tmp/err"; return 1; }
-        prompts --output "$tmp/r" --resume --sequences 2
-        cmp "$tmp/o" "$tmp/r" && [ ! -f "$tmp/r.partial" ] || { echo "from $keep bytes"; return 1; }
-    done
-}
-check "an interrupted run goes on, from any byte" resumes
+check "--output FILE: the same file, and no state" eval \
+    'prompts --output "$tmp/o"; [ -f "$tmp/o" ] && [ ! -e "$tmp/o.partial" ] && cmp "$tmp/a" "$tmp/o"'
 pipe()
 {
     mkfifo "$tmp/pipe" && { cat "$tmp/pipe" > "$tmp/piped" & } && prompts --output "$tmp/pipe"
@@ -156,20 +145,101 @@ pipe()
 }
 check "a pipe is written, not replaced" pipe
 check "and holds nothing to go on from" fails 2 'pipe' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 9 --output "$tmp/pipe" --resume
-head -n 4 "$tmp/o" > "$tmp/r.partial"
-check "not with another seed" fails 5 'seed 3' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 9 --seed 4 --output "$tmp/r" --resume
-check "not with other options" fails 5 'other options' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 8 --output "$tmp/r" --resume
-interrupted()
+# ---- a run that is interrupted ----
+many=(--prompts "$tmp/many.csv" -n 40 --temp 0.9 --ignore-eos --seed 3 -q)
+py "
+import csv
+rows = list(csv.DictReader(open('datasets/prompts/stories-profile.csv')))[:48]
+with open('$tmp/many.csv', 'w', newline='') as f:
+    w = csv.writer(f)
+    w.writerow(['id', 'text'])
+    w.writerows([r['id'], r['text'][:60]] for r in rows)
+"
+"$run" generate "${files[@]}" "${many[@]}" --output "$tmp/whole" 2> "$tmp/err" || cat "$tmp/err"
+interrupted() # SIGNAL STATUS [OPTION...]: leaves $tmp/i.partial, of which a record more is there
 {
-    rm -f "$tmp/i" "$tmp/i.partial"
-    "$run" generate "${files[@]}" --prompts datasets/prompts/stories-profile.csv -n 60 --temp 0 --ignore-eos --seed 1 --output "$tmp/i" -q 2> "$tmp/err" &
-    local pid=$! r=0 i=0
-    while [ "$(wc -l < "$tmp/i.partial" 2> /dev/null || echo 0)" -lt 3 ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
-    kill -TERM $pid
+    local signal=$1 status=$2 pid r=0 i=0 was
+    shift 2
+    "$run" generate "${files[@]}" "${many[@]}" --output "$tmp/i" "$@" 2> "$tmp/err" &
+    pid=$!
+    was=$(stat -c %s "$tmp/i.partial" 2> /dev/null || echo 152)
+    while [ "$(stat -c %s "$tmp/i.partial" 2> /dev/null || echo 0)" -le "$was" ] && [ -e /proc/$pid/exe ] && [ $i -lt 6000 ]; do
+        sleep 0.02
+        i=$((i + 1))
+    done
+    kill -"$signal" $pid
     wait $pid || r=$?
-    [ $r -eq 130 ] && [ ! -f "$tmp/i" ] && [ "$(tail -c 1 "$tmp/i.partial" | od -An -c | tr -d ' ')" = '\n' ] || { echo "exit $r"; cat "$tmp/err"; return 1; }
+    [ $r -eq "$status" ] && [ ! -e "$tmp/i" ] && [ -s "$tmp/i.partial" ] || { echo "exit $r"; cat "$tmp/err"; ls -l "$tmp"; return 1; }
 }
-check "a signal leaves whole lines" interrupted
+check "a signal leaves what is done" interrupted TERM 130 -v
+check "and says where" grep -q "results are in '$tmp/i.partial'; --resume continues" "$tmp/err"
+cp "$tmp/i.partial" "$tmp/state"
+go_on() { "$run" generate "${files[@]}" "${many[@]}" --output "$tmp/i" --resume "$@" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }; }
+same_as_whole() { cmp "$tmp/whole" "$tmp/i" && [ ! -e "$tmp/i.partial" ] && rm "$tmp/i"; }
+check "without --resume it is not written over" fails 2 'resume continues it' "$run" generate "${files[@]}" "${many[@]}" --output "$tmp/i"
+killed() { interrupted KILL 137 --resume && go_on --sequences 2 --memory 20MiB --threads 1 && same_as_whole; }
+check "killed, it goes on too: the file of an uninterrupted run" killed
+damaged() # HOW
+{
+    python3 - "$tmp/state" "$tmp/i.partial" "$1" <<'P' && go_on && same_as_whole
+import sys
+b, how = bytearray(open(sys.argv[1], 'rb').read()), sys.argv[3]
+m = 152 + (len(b) - 152) // 2 # in the middle of the results
+if how == 'zeros':
+    b[m:m + 4096] = bytes(len(b[m:m + 4096]))
+elif how == 'lost':
+    del b[m:b.index(b'\n', m) + 1]
+elif how == 'twice':
+    b[m:m] = b[m - 300:m]
+elif how == 'cut':
+    del b[-7:]
+else:
+    b[m] ^= 4
+open(sys.argv[2], 'wb').write(b)
+P
+}
+for how in zeros lost $(of 'twice cut flipped' ''); do
+    check "a state that is damaged ($how): nothing is missing, nothing twice" damaged "$how"
+done
+
+cp "$tmp/state" "$tmp/r.partial"
+resume=("$run" generate "${files[@]}" "${many[@]}" --output "$tmp/r" --resume)
+not_with() { check "not with $1" fails 5 "$2" "${resume[@]}" "${@:3}"; }
+not_with "another seed" 'seed 3' --seed 4
+not_with "other options" 'other options' -n 8
+not_with "other sums" 'other options' --act f32
+head -n 20 "$tmp/many.csv" > "$tmp/fewer.csv"
+not_with "other prompts" 'other prompts' --prompts "$tmp/fewer.csv"
+{ cat "$tmp/split.json"; echo; } > "$tmp/plan2.json"
+not_with "another plan" 'other plan' --plan "$tmp/plan2.json"
+other_pack()
+{
+    local other=(--traces "$tmp/t.h5" --plan "$tmp/q4.json")
+    "$BIN/thermo-plan" solve "${other[@]:0:2}" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --form split --cores mid=2,big=0,little=0 \
+        --max-batch 4 --down-type Q4_0 --out "$tmp/q4.json" > "$tmp/log" 2>&1 &&
+        "$BIN/thermo-pack" pack --model "$model" "${other[@]}" --quality-tokens 0 --out "$tmp/q4.thermo" > "$tmp/log" 2>&1 || { cat "$tmp/log"; return 1; }
+    fails 5 'other pack, plan' "${resume[@]}" --model "$tmp/q4.thermo" --plan "$tmp/q4.json"
+}
+check "not with another pack" other_pack
+two_at_once()
+{
+    cp "$tmp/state" "$tmp/i.partial"
+    exec 8<> "$tmp/i.partial"
+    flock 8
+    fails 3 'in use by another process' "$run" generate "${files[@]}" "${many[@]}" --output "$tmp/i" --resume || return 1
+    exec 8>&-
+    go_on && same_as_whole
+}
+check "not two at once" two_at_once
+linked() # OPTION-OF-LN PATTERN
+{
+    rm -f "$tmp/r.partial"
+    printf 'somebody needs this, without a newline' > "$tmp/victim"
+    ln $1 "$tmp/victim" "$tmp/r.partial" && fails 3 "$2" "${resume[@]}" && [ "$(cat "$tmp/victim")" = 'somebody needs this, without a newline' ]
+}
+check "a symbolic link is not followed" linked -s 'symbolic link'
+check "nor is a hard link taken" linked '' 'hard link'
+rm -f "$tmp/r.partial"
 
 # ---- bench ----
 measured()

@@ -123,7 +123,7 @@ check "a second turn gives what the whole conversation gives, and reads the new 
 lines()
 {
     printf '%s\n' 'Once upon\' 'a time' "/save $tmp/saved.json" /reset '"""' 'Another' '' 'day' '"""' "/load $tmp/saved.json" \
-        "/save $tmp/again.json" /quit 'never read' | talk > "$tmp/out" || { cat "$tmp/err"; return 1; }
+        "/save $tmp/again.json" /quit 'never read' | talk --commands > "$tmp/out" || { cat "$tmp/err"; return 1; }
     cmp "$tmp/saved.json" "$tmp/again.json" && [ "$(wc -l < "$tmp/out")" -ge 2 ] &&
     python3 - "$tmp/saved.json" <<'P'
 import json, sys
@@ -133,9 +133,21 @@ P
 }
 check "lines, blocks of lines, /save, /load, /reset and /quit" lines
 check "an unknown command without a terminal: usage" fails 2 "'/sing' is no command" sh -c \
-    "echo /sing | '$run' chat --model '$m' --plan '$p' --chat-template '$t'"
+    "echo /sing | '$run' chat --commands --model '$m' --plan '$p' --chat-template '$t'"
 check "a file that holds no conversation is refused" fails 3 'no array "messages"' sh -c \
-    "echo '{}' > '$tmp/empty.json'; echo '/load $tmp/empty.json' | '$run' chat --model '$m' --plan '$p' --chat-template '$t'"
+    "echo '{}' > '$tmp/empty.json'; echo '/load $tmp/empty.json' | '$run' chat --commands --model '$m' --plan '$p' --chat-template '$t'"
+
+# From what is no terminal a command is a message, unless it is asked for.
+piped()
+{
+    printf '%s\n' "/save $tmp/piped.json" /quit | talk > "$tmp/out" || { cat "$tmp/err"; return 1; }
+    [ ! -e "$tmp/piped.json" ] && [ "$(wc -l < "$tmp/out")" -ge 2 ] || { cat "$tmp/out" "$tmp/err"; return 1; }
+    printf '%s\n' '"""' "/save $tmp/piped.json" '"""' '/reset \' "/save $tmp/piped.json" | talk --commands > "$tmp/out" && [ ! -e "$tmp/piped.json" ]
+}
+check "lines of a pipe are messages, whatever they begin with; so are blocks" piped
+check "--commands with --json: usage" fails 2 'commands is for lines of text' "$run" chat "${files[@]}" --commands --json
+check "/save on a terminal: nothing in use or of others is written over, modes are kept" \
+    python3 -B tests/cli/save.py "$run" "$m" "$p" "$t" "$tmp/save"
 
 # The ceiling holds for the conversation too: more than half of the context in messages, rendered and read turn by turn.
 ceiling()
@@ -156,7 +168,7 @@ interrupted()
 {
     local pid r=0
     mkfifo "$tmp/in"
-    "$run" chat "${files[@]}" --temp 1 -s 1 --chat-template "$t" < "$tmp/in" > "$tmp/out" 2> "$tmp/err" &
+    "$run" chat "${files[@]}" --temp 1 -s 1 --commands --chat-template "$t" < "$tmp/in" > "$tmp/out" 2> "$tmp/err" &
     pid=$!
     exec 9> "$tmp/in"
     printf 'Tell me a long story.\n' >&9

@@ -13,6 +13,8 @@ import tempfile
 # has to say which kind of file it is.
 NO_FILE = {'NAME', 'LIST', 'TEXT', 'TIER', 'I/N', 'N', 'SIZE', 'SIZES', 'DIR', 'TYPE', 'IDS', 'LOW..HIGH', 'VALUE', 'SHARE'}
 CONTENT = b'somebody needs this\n'
+SHARED = 'shared.file'
+FD = 77 # every command has it open on the file that is there
 points = bad = 0
 
 
@@ -62,7 +64,7 @@ class Command:
 
 
 def spell(folder, kind, target):
-    """Another name for target (a path in folder), as it is given on a command line that runs there."""
+    """Another name for target (a path in folder), as it is given on a command line that runs there, with descriptor FD open on it."""
     alias = f'{target}.alias'
     if kind == 'symbolic link':
         os.symlink(target, f'{folder}/{alias}')
@@ -74,8 +76,12 @@ def spell(folder, kind, target):
     elif kind == 'linked folder':
         os.symlink('.', f'{folder}/here')
         return f'here/{target}'
+    elif kind == 'bind mount':
+        open(f'{folder}/{alias}', 'w').close()
     return {'same': target, './': f'./{target}', '..': f'../{os.path.basename(folder)}//{target}',
-            'absolute': f'{folder}/{target}'}.get(kind, alias)
+            'absolute': f'{folder}/{target}', '/proc/self/cwd': f'/proc/self/cwd/{target}',
+            '/proc/self/root': f'/proc/self/root{folder}/{target}', '/proc/self/fd': f'/proc/self/fd/{FD}',
+            '/proc/thread-self/fd': f'/proc/thread-self/fd/{FD}', '/dev/fd': f'/dev/fd/{FD}'}.get(kind, alias)
 
 
 def state(folder):
@@ -89,10 +95,18 @@ def refused(command, given, labels, setup, stdout=None):
     out = subprocess.PIPE
     try:
         line = command.line(setup(folder, given))
+        if os.path.exists(f'{folder}/{SHARED}.alias') and not os.path.getsize(f'{folder}/{SHARED}.alias'):
+            line = BOUND + line
         if stdout:
             out = open(f'{folder}/{stdout}', 'ab')
+        there = os.path.exists(f'{folder}/{SHARED}')
+        if there:
+            fd = os.open(f'{folder}/{SHARED}', os.O_RDWR)
+            os.dup2(fd, FD)
+            os.close(fd)
         before = state(folder)
-        got = subprocess.run(line, cwd=folder, stdout=out, stderr=subprocess.PIPE, timeout=120, stdin=subprocess.DEVNULL)
+        got = subprocess.run(line, cwd=folder, stdout=out, stderr=subprocess.PIPE, timeout=120, stdin=subprocess.DEVNULL,
+                             pass_fds=[FD] if there else [])
         said = got.stderr.decode(errors='replace')
         if got.returncode != 2 or 'are the same file' not in said or any(label not in said for label in labels):
             return f'{" ".join(line)}\nexit status {got.returncode}: {said}'
@@ -100,10 +114,18 @@ def refused(command, given, labels, setup, stdout=None):
     finally:
         if stdout and out != subprocess.PIPE:
             out.close()
+        if os.path.exists(f'/proc/self/fd/{FD}'):
+            os.close(FD)
         shutil.rmtree(folder)
 
 
-def existing(kind, name='shared.file', reads='shared.file'):
+# A command line in a mount namespace of its own, where a file is mounted on the last of these names as well; None: not allowed here.
+BOUND = ['unshare', '-Urm', 'sh', '-c', f'mount --bind {SHARED} {SHARED}.alias && exec "$@"', 'sh']
+if subprocess.run(['unshare', '-Urm', 'true'], stderr=subprocess.DEVNULL).returncode != 0:
+    BOUND = None
+
+
+def existing(kind, name=SHARED, reads=SHARED):
     """given[0] is spelled in this way, given[1] read as it is."""
     def setup(folder, given):
         with open(f'{folder}/{name}', 'wb') as f:
@@ -116,7 +138,8 @@ def new(kind, name, reads):
     def setup(folder, given):
         if kind == 'linked folder':
             os.symlink('.', f'{folder}/here')
-        at = {'./': f'./{name}', 'absolute': f'{folder}/{name}', 'linked folder': f'here/{name}'}.get(kind, name)
+        at = {'./': f'./{name}', 'absolute': f'{folder}/{name}', 'linked folder': f'here/{name}',
+              '/proc/self/cwd': f'/proc/self/cwd/{name}'}.get(kind, name)
         return [(*given[0], at), (*given[1], reads)]
     return setup
 
@@ -129,8 +152,9 @@ def beside(suffix):
     return setup
 
 
-OLD = ['same', './', '..', 'absolute', 'symbolic link', 'link to a link', 'hard link', 'linked folder']
-NEW = ['same', './', 'absolute', 'linked folder']
+OLD = ['same', './', '..', 'absolute', 'symbolic link', 'link to a link', 'hard link', 'linked folder', '/proc/self/cwd', '/proc/self/root',
+       '/proc/self/fd', '/proc/thread-self/fd', '/dev/fd'] + ['bind mount'] * (BOUND is not None)
+NEW = ['same', './', 'absolute', 'linked folder', '/proc/self/cwd']
 DATABASE = ['-journal', '-wal', '-shm']
 
 

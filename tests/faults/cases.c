@@ -15,6 +15,8 @@ const struct fault_case fault_cases[] = {
     { .name = "logits-pread", .output = OUTPUT_NONE,
         .argv = { RUN("logits"), "--tokens", "1,2", "--io", "pread", "--threads", "2", "--memory", "4900KiB" } },
     { .name = "generate", .output = OUTPUT_NONE, .argv = { RUN("generate"), "--prompt", "a b", "-n", "3", "--seed", "1" } },
+    { .name = "prompts", .output = OUTPUT_FILE, .partial = "x.partial",
+        .argv = { RUN("generate"), "--prompts", "in/prompts.csv", "-n", "3", "--seed", "1", "--output", "out/x" } },
     { .name = "perplexity", .output = OUTPUT_NONE, .measures = true,
         .argv = { RUN("perplexity"), "--file", "in/prompts.csv", "--ctx", "8" } },
     { .name = "trace", .output = OUTPUT_FILE, .measures = true, .partial = "x.partial", .argv = { TRACE, "--out", "out/x" },

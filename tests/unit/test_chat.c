@@ -226,12 +226,15 @@ static void files(void)
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
     tiny_check(chat_add(c, "assistant", "y", "h", &e), &e);
-    CHECK(chat_save(c, path, &e) == 0);
+    CHECK(chat_save(c, path, 0, &e) == 0);
     chat_drop(c, 0);
     CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'h'));
     CHECK(file_replace(path, "{\"messages\": [{\"role\": \"user\"}]}", 32, &e) == 0);
     CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, "message 0") && chat_count(c) == 2);
     CHECK(chat_load(c, "/nonexistent", &e) == ERR_INPUT && chat_count(c) == 2);
+    CHECK(chat_save(c, path, 0, &e) == ERR_USAGE && strstr(e.msg, "no conversation") && file_replace(path, "", 0, &e) == 0);
+    CHECK(chat_save(c, path, 0, &e) == 0 && chat_save(c, path, 0, &e) == 0); /* over an empty file, over its own */
+    CHECK(file_replace(path, "{}", 2, &e) == 0 && chat_save(c, path, 0, &e) == ERR_USAGE && chat_save(c, path, 1, &e) == 0);
     remove(path);
     chat_free(c);
     gguf_close(g);
@@ -262,7 +265,7 @@ static void room(void)
     for (int i = 0; i < 16 + 64 / 12; i++)
         tiny_check(chat_add(c, "u", "x", NULL, &e), &e);
     CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT && strstr(e.msg, "more than 21 messages") && chat_count(c) == 21);
-    CHECK(chat_save(c, path, &e) == 0 && chat_load(c, path, &e) == 0 && chat_count(c) == 21);
+    CHECK(chat_save(c, path, 0, &e) == 0 && chat_load(c, path, &e) == 0 && chat_count(c) == 21);
     CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT);
     chat_drop(c, 20);
     CHECK(chat_add(c, "u", text + 4096, NULL, &e) == 0);

@@ -196,6 +196,55 @@ static void test_free_bytes(void)
     CHECK_MSG(strstr(e.msg, missing) && strstr(e.msg, "are needed there and"), "%s", e.msg);
 }
 
+static unsigned mode_of(const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 ? st.st_mode & 0777 : 0xffff;
+}
+
+/* A file that is replaced keeps its mode, and the new one is nobody else's before it has it. */
+static void test_modes(void)
+{
+    struct file_out o;
+    mode_t mask = umask(027);
+    unlink(path);
+    CHECK(file_replace(path, "new", 3, &e) == 0 && mode_of(path) == 0640);
+    CHECK(chmod(path, 0604) == 0 && file_replace(path, "again", 5, &e) == 0 && mode_of(path) == 0604 && holds("again"));
+    CHECK(chmod(path, 0600) == 0 && file_out_open(&o, path, &e) == 0 && mode_of(o.tmp) == 0600);
+    CHECK(file_out_write(&o, "x", 1, &e) == 0 && chmod(path, 0606) == 0 && file_out_commit(&o, &e) == 0 && mode_of(path) == 0606);
+    if (geteuid() == 0) {
+        struct stat st;
+        CHECK(chown(path, 1234, 2345) == 0 && file_replace(path, "whose", 5, &e) == 0);
+        CHECK(stat(path, &st) == 0 && st.st_uid == 1234 && st.st_gid == 2345 && mode_of(path) == 0606);
+    }
+    umask(mask);
+    unlink(path);
+}
+
+/* A file that is kept is written under no name; and one that comes to be it while its successor is written is not replaced. */
+static void test_kept(void)
+{
+    struct file_out o;
+    struct stat st;
+    char other[400], name[400];
+    put("needed");
+    CHECK(stat(path, &st) == 0 && file_keep(&st, "--in 'needed'", &e) == 0 && file_keep(&st, "--in 'needed'", &e) == 0);
+    snprintf(other, sizeof other, "%s.other", path);
+    CHECK(file_replace(path, "x", 1, &e) == ERR_USAGE && strstr(e.msg, "--in 'needed' are the same file"));
+    CHECK(link(path, other) == 0 && file_replace(other, "x", 1, &e) == ERR_USAGE && unlink(other) == 0);
+    CHECK(symlink(path, other) == 0 && file_replace(other, "x", 1, &e) == ERR_USAGE && unlink(other) == 0);
+    snprintf(name, sizeof name, "/proc/self/root%s", path);
+    CHECK(file_replace(name, "x", 1, &e) == ERR_USAGE);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    CHECK(fd >= 0 && file_replace(name, "x", 1, &e) == ERR_USAGE && file_out_open(&o, name, &e) == ERR_USAGE);
+    snprintf(name, sizeof name, "/dev/fd/%d", fd);
+    CHECK(file_replace(name, "x", 1, &e) == ERR_USAGE && file_open_in_place(name, &e) == ERR_USAGE);
+    close(fd);
+    CHECK(file_out_open(&o, other, &e) == 0 && file_out_write(&o, "x", 1, &e) == 0 && link(path, other) == 0);
+    CHECK(file_out_commit(&o, &e) == ERR_USAGE && unlink(other) == 0 && holds("needed") && entries() == 1);
+}
+
 int main(void)
 {
     test_path(dir, sizeof dir, "test-file-XXXXXX");
@@ -207,6 +256,8 @@ int main(void)
     test_direct();
     test_signals();
     test_free_bytes();
+    test_modes();
+    test_kept();
     unlink(path);
     rmdir(dir);
     return test_done();

@@ -1,5 +1,5 @@
 /* The state file of an interrupted run: whole records survive, whatever was cut off or damaged behind them does not. */
-#include "profiler/trace/journal.h"
+#include "common/base/journal.h"
 
 #include "common/base/file.h"
 #include "tests/test.h"
@@ -55,7 +55,7 @@ static int intact(struct journal *j)
 static int resume(void)
 {
     struct journal *j;
-    if (journal_open(path, config, 1, &j, &e) < 0)
+    if (journal_open(path, config, "what", 1, &j, &e) < 0)
         return -2;
     int n = intact(j);
     /* What comes next continues it. */
@@ -78,11 +78,52 @@ static void links(void)
     struct journal *j;
     snprintf(other, sizeof other, "%s.other", path);
     CHECK(save("", 0) && rename(path, other) == 0 && symlink(other, path) == 0);
-    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && strstr(e.msg, "symbolic link") && file_size() == 0);
+    CHECK(journal_open(path, config, "what", 1, &j, &e) == ERR_INPUT && strstr(e.msg, "symbolic link") && file_size() == 0);
     CHECK(unlink(other) == 0);
-    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && access(other, F_OK) != 0); /* a link to nowhere makes nothing */
+    CHECK(journal_open(path, config, "what", 1, &j, &e) == ERR_INPUT && access(other, F_OK) != 0); /* a link to nowhere makes nothing */
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && strstr(e.msg, "no regular file"));
+    CHECK(journal_open(path, config, "what", 1, &j, &e) == ERR_INPUT && strstr(e.msg, "no regular file"));
+}
+
+/* A name that is one of several, or leads to another file by the time it is locked. */
+static void names(void)
+{
+    char other[300];
+    struct journal *j, *k;
+    struct stat st;
+    snprintf(other, sizeof other, "%s.other", path);
+    CHECK(save("", 0) && link(path, other) == 0);
+    CHECK(journal_open(path, config, "what", 1, &j, &e) == ERR_INPUT && strstr(e.msg, "hard links") && file_size() == 0);
+    CHECK(unlink(path) == 0 && unlink(other) == 0);
+    CHECK(!journal_open(path, config, "what", 0, &j, &e) && stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+    CHECK(rename(path, other) == 0 && save("somebody else's", 15));
+    journal_close(j, 1); /* the name is another file's by now */
+    CHECK(file_size() == 15 && unlink(path) == 0 && unlink(other) == 0);
+    CHECK(!journal_open(path, config, "what", 0, &j, &e) && !append(j, 0) && unlink(path) == 0);
+    CHECK(!journal_open(path, config, "what", 1, &k, &e) && !append(k, 0) && intact(k) == 1);
+    journal_close(j, 1);
+    journal_close(k, 0);
+    CHECK(resume() == 1 && unlink(path) == 0);
+}
+
+/* Payloads that others write. */
+static void taken(void)
+{
+    struct journal *j;
+    CHECK(!journal_open(path, config, "what", 0, &j, &e) && !append(j, 0));
+    char data[200];
+    memset(data, 1, sizeof data);
+    int fd = journal_descriptor(j, &e);
+    uint64_t at = journal_place(j);
+    CHECK(fd >= 0 && pwrite(fd, data, sizeof data, (off_t)at) == sizeof data);
+    CHECK(!journal_take(j, 1, 2, sizeof data, &e) && intact(j) == 2);
+    CHECK(pwrite(fd, data, 50, (off_t)(at + 300)) == 50); /* and nobody takes it */
+    close(fd);
+    journal_close(j, 0);
+    CHECK(!journal_open(path, config, "what", 1, &j, &e) && intact(j) == 2 && journal_cut(j) > 0);
+    CHECK(!append(j, 2) && intact(j) == 3);
+    journal_close(j, 1);
+    CHECK(file_size() < 0);
 }
 
 int main(void)
@@ -91,16 +132,17 @@ int main(void)
     char *data = NULL;
     size_t n = 0;
     test_path(path, sizeof path, "thermo-journal-%d.partial", (int)getpid());
-    CHECK(!journal_open(path, config, 0, &j, &e));
-    CHECK(journal_open(path, config, 1, &k, &e) == ERR_INPUT && strstr(e.msg, "in use"));
+    CHECK(!journal_open(path, config, "what", 0, &j, &e));
+    CHECK(journal_open(path, config, "what", 1, &k, &e) == ERR_INPUT && strstr(e.msg, "in use"));
     journal_close(j, 0);
     CHECK(access(path, F_OK) != 0); /* nothing was finished: nothing is left */
-    CHECK(!journal_open(path, config, 1, &j, &e) && !append(j, 0) && !append(j, 1) && !append(j, 2));
+    CHECK(!journal_open(path, config, "what", 1, &j, &e) && !append(j, 0) && !append(j, 1) && !append(j, 2));
     CHECK(!journal_begin(j, 6, 1, 50, &e) && !journal_write(j, "unfinished", 10, &e));
     CHECK(journal_end(j, &e) == ERR_LIMIT);
     journal_close(j, 0);
-    CHECK(journal_open(path, config, 0, &j, &e) == ERR_USAGE && strstr(e.msg, "--resume"));
-    CHECK(journal_open(path, (struct hash128){ 1, 3 }, 1, &j, &e) == ERR_MISMATCH && strstr(e.msg, "another run"));
+    CHECK(journal_open(path, config, "what", 0, &j, &e) == ERR_USAGE && strstr(e.msg, "--resume"));
+    CHECK(journal_open(path, (struct hash128){ 1, 3 }, "what", 1, &j, &e) == ERR_MISMATCH &&
+          strstr(e.msg, "another run") && strstr(e.msg, "what must be the same"));
     CHECK(!file_slurp(path, 1 << 20, &data, &n, &e) && n == 32 + 3 * 48 + 600);
     CHECK(resume() == 3);
     const size_t end[4] = { 32, 32 + 148, 32 + 148 + 248, 32 + 148 + 248 + 348 };
@@ -129,5 +171,7 @@ int main(void)
     free(data);
     links();
     unlink(path);
+    names();
+    taken();
     return test_done();
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/ckmath.h"
 #include "common/base/file.h"
+#include "common/base/journal.h"
 #include "common/base/version.h"
 #include "common/offline/trace/trace_fields.h"
 #include "common/offline/trace/trace_h5.h"
@@ -380,7 +381,7 @@ static int check_partial(const char *path, struct err *e)
     if (f.size >= sizeof head)
         r = file_pread(&f, head, sizeof head, 0, e);
     file_close(&f);
-    if (!r && !memcmp(head, TRACE_PARTIAL_MAGIC, 8))
+    if (!r && !memcmp(head, JOURNAL_MAGIC, 8))
         return err_set(e, ERR_INPUT, "'%s' is the state of an interrupted run, not a trace; repeat the same "
                        "'thermo-profile trace' command with --resume to finish it", path);
     return r;

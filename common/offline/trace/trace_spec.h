@@ -46,9 +46,6 @@ struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part pa
 struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 corpus, struct hash128 batches,
                                   const struct hash128 *layers);
 
-/* First bytes of the state file of an interrupted run (profiler/trace/journal.c). */
-#define TRACE_PARTIAL_MAGIC "THRMPART"
-
 /* What a trace with these contents is written as: the least revision that has them. */
 int trace_revision_of(const struct model_hparams *h);
 

@@ -14,7 +14,8 @@ TEST_RULES_ALL = $(TEST_RULES) $(if $(TEST_RULES),tests/check-tidy.sh)
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
-TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh engines-plan.sh guess-batches.sh) \
+TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh hostile.sh gains.sh mutations.sh report.sh engines-plan.sh \
+                guess-batches.sh) \
                 $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh soak.sh) \
                 $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under

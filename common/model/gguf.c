@@ -80,7 +80,9 @@ static int walk_head(struct walk *w, struct err *e)
     w->pwri = !memcmp(magic, "PWRI", 4);
     if (!w->pwri && memcmp(magic, "GGUF", 4))
         return err_set(e, ERR_FORMAT, "'%s': not a GGUF file: it begins with %02x %02x %02x %02x, "
-                       "not with \"GGUF\" or \"PWRI\"", w->file, magic[0], magic[1], magic[2], magic[3]);
+                       "not with \"GGUF\" or \"PWRI\"%s", w->file, magic[0], magic[1], magic[2], magic[3],
+                       !memcmp(magic, "tjgg", 4) || !memcmp(magic, "fmgg", 4) || !memcmp(magic, "lmgg", 4) ?
+                       ", but with the mark of files of before August 2023: convert the model again, with a converter of today" : "");
     w->version = span_u32(&w->s);
     w->n_tensors = span_u64(&w->s);
     w->n_keys = span_u64(&w->s);
@@ -90,8 +92,8 @@ static int walk_head(struct walk *w, struct err *e)
         return err_set(e, ERR_UNSUPPORTED, "'%s': big-endian GGUF (version field 0x%08" PRIx32
                        ") is not supported", w->file, w->version);
     if (w->version != 2 && w->version != 3)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': GGUF version %" PRIu32 " is not supported "
-                       "(versions 2 and 3 are)", w->file, w->version);
+        return err_set(e, ERR_UNSUPPORTED, "'%s': GGUF version %" PRIu32 " is not supported (versions 2 and 3 are)%s", w->file,
+                       w->version, w->version == 1 ? "; convert the model again, with a converter of today" : "");
     if (w->n_keys > GGUF_MAX_KEYS)
         return err_set(e, ERR_LIMIT, "'%s': %" PRIu64 " keys, more than the limit of %u", w->file,
                        w->n_keys, GGUF_MAX_KEYS);

@@ -332,9 +332,6 @@ static void read_wkv(struct reader *rd, struct model_hparams *h)
         h->mix_rank = read_int(rd, "time_mix_extra_dim", 1, MODEL_MAX_DIM, -1);
         h->decay_rank = read_int(rd, "time_decay_extra_dim", 1, MODEL_MAX_DIM, -1);
         h->halve_period = read_int(rd, "rescale_every_n_layers", 0, INT32_MAX, 0);
-        if (rd->r == 0 && gguf_tensor(rd->g, "blk.0.time_mix_lerp_w.weight"))
-            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': tensor 'blk.0.time_mix_lerp_w.weight': lerps apart are not supported; newer "
-                            "converters join the five of a layer in time_mix_lerp_fused", gguf_name(rd->g));
     } else {
         h->decay_rank = read_int(rd, "attention.decay_lora_rank", 1, MODEL_MAX_DIM, -1);
         h->rate_rank = read_int(rd, "attention.iclr_lora_rank", 1, MODEL_MAX_DIM, -1);

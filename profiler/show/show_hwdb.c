@@ -54,7 +54,7 @@ static void print_conditions(const struct hw *h)
     }
     uint64_t page = hw_storage_page_bytes(h);
     if (page)
-        printf("  %-13spages of %s\n", "reads into", size_format(page, bytes, sizeof bytes));
+        print("  %-13spages of %s\n", "reads into", size_format(page, bytes, sizeof bytes));
 }
 
 static void print_head(const struct hw *h)

@@ -283,6 +283,7 @@ static void heads(void)
     CHECK(gguf_parse(h, len, 1 << 20, "tiny", &g, &e) == 0 && !strcmp(gguf_name(g), "tiny"));
     gguf_close(g);
     h[4] = 2;
+    CHECK(gguf_parse("tjgg\3\0\0\0", 8, 8, "tiny", &g, &e) == ERR_FORMAT && says("before August 2023: convert the model again"));
     CHECK(gguf_parse(h, len, 1 << 20, "tiny", &g, &e) == 0 && g->version == 2);
     gguf_close(g);
     memcpy(h, "PWRI", 4);
@@ -290,7 +291,7 @@ static void heads(void)
     CHECK(gguf_read(g, &g->tensors[0], 0, h, 4, &e) == ERR_UNSUPPORTED);
     gguf_close(g);
     h[4] = 1;
-    CHECK(gguf_parse(h, len, 1 << 20, "tiny", &g, &e) == ERR_UNSUPPORTED && says("version 1"));
+    CHECK(gguf_parse(h, len, 1 << 20, "tiny", &g, &e) == ERR_UNSUPPORTED && says("version 1") && says("convert the model again"));
     memcpy(h + 4, "\0\0\0\3", 4);
     CHECK(gguf_parse(h, len, 1 << 20, "tiny", &g, &e) == ERR_UNSUPPORTED && says("big-endian"));
     h[0] = 'X';

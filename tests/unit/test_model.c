@@ -631,6 +631,20 @@ static void tensors(void)
     CHECK(opens(moe, QUANT_Q4_0, NULL, 4, NULL, 0, 0, 0, &h) == 0 && h.n_experts == 4);
     CHECK(opens(moe, QUANT_Q4_0, NULL, 3, NULL, 0, 0, 0, &h) == ERR_FORMAT && says("64 x 3 x 1 x 1"));
     CHECK(opens(moe, QUANT_Q4_0, NULL, 0, NULL, 0, 0, 0, &h) == ERR_FORMAT && says("ffn_gate_inp.weight' is absent"));
+    /* What older converters made says so. */
+    const struct tiny_edit v2[] = { { "general.architecture", 's', 0, "deepseek2" }, { 0 } };
+    const struct tiny_edit six[] = { { "general.architecture", 's', 0, "rwkv6" }, { 0 } };
+    const struct tiny_edit next[] = { { "general.architecture", 's', 0, "qwen3next" }, { 0 } };
+    CHECK(opens(moe, QUANT_Q4_0, "blk.0.ffn_gate_exps.weight", 4, "blk.0.ffn_gate.0.weight", TINY_D, TINY_FF, QUANT_Q4_0, &h) ==
+          ERR_UNSUPPORTED && says("'blk.0.ffn_gate.0.weight': each expert has") && says("convert the model again"));
+    CHECK(opens(v2, QUANT_F16, NULL, 0, NULL, 0, 0, 0, &h) == ERR_UNSUPPORTED &&
+          says("key 'deepseek2.attention.key_length_mla' is absent: ") && says("convert the model again"));
+    CHECK(opens(six, QUANT_F16, NULL, 0, "blk.0.time_mix_lerp_w.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
+          says("time_mix_lerp_w") && says("convert the model again"));
+    CHECK(opens(next, QUANT_F16, NULL, 0, "blk.0.ssm_in.weight", TINY_D, TINY_D, QUANT_F16, &h) == ERR_UNSUPPORTED &&
+          says("ssm_in") && says("convert the model again"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.ssm_in.weight", TINY_D, TINY_D, QUANT_F16, &h) == ERR_UNSUPPORTED &&
+          !says("convert the model again"));
     CHECK(opens(NULL, QUANT_F16, "blk.1.ffn_norm.weight", 0, NULL, 0, 0, 0, &h) == ERR_FORMAT &&
           says("'tiny': tensor 'blk.1.ffn_norm.weight' is absent"));
     CHECK(opens(NULL, QUANT_Q8_1, NULL, 0, NULL, 0, 0, 0, &h) == ERR_UNSUPPORTED && says("Q8_1"));

@@ -1,4 +1,4 @@
-/* common/base/print: as printf but for text, every character that acts; JSON and the log. Of C1 and direction, UTF-8 is written out in octal. */
+/* common/base/print: as printf but for text, every character that acts; JSON and the log. C1 and signs of direction are in octal. */
 #include "common/base/err.h"
 #include "common/base/js.h"
 #include "common/base/log.h"

@@ -397,10 +397,8 @@ static int json_message(struct talk *t, const struct text *m, struct err *e)
     struct js *j = js_parse(m->s, m->n, "standard input", e);
     if (!j)
         return e->code;
-    const char *role = js_str(js_get(j, "role")), *content = js_str(js_get(j, "content"));
-    int user = !role || !strcmp(role, "user");
-    int r = content ? chat_add(t->chat, role ? role : "user", content, js_str(js_get(j, "reasoning_content")), e)
-                    : err_set(e, ERR_FORMAT, "a line of standard input has no \"content\" that is a string");
+    const char *role = js_str(js_get(j, "role"));
+    int user = !role || !strcmp(role, "user"), r = chat_add_object(t->chat, j, "a line of standard input", "user", e);
     js_free(j);
     return r < 0 || !user ? r : answer(t, e);
 }

@@ -1,5 +1,6 @@
 /* thermo-run serve --stdio: a model that stays loaded, and requests as lines of JSON. One thread reads, runs a step, writes; a line is
  * looked at between two steps, so a cancellation takes no longer than one. */
+#include "common/base/fields.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/print.h"
@@ -184,11 +185,16 @@ static struct request *find_free(struct serve *v)
     return NULL;
 }
 
-static int cancel_request(struct serve *v, const struct js *j, struct err *e)
+static int cancel_request(struct serve *v, const struct js *line, struct err *e)
 {
+    static const struct fields only[] = { { "cancel", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
     int64_t n;
     char id[REQUEST_ID + 1];
+    int r = fields_check(line, only, sizeof *only, "a cancellation", e);
+    const struct js *j = js_get(line, "cancel");
     const char *s = js_str(j);
+    if (r < 0)
+        return r;
     if (js_int(j, &n))
         snprintf(id, sizeof id, "%lld", (long long)n);
     else
@@ -236,7 +242,7 @@ static int take_line(struct serve *v, const char *line, size_t len)
     if (!j) {
         say_error("", &e);
     } else if (!request) {
-        if (cancel_request(v, js_get(j, "cancel"), &e) < 0)
+        if (cancel_request(v, j, &e) < 0)
             say_error(js_str(js_get(j, "cancel")) ? js_str(js_get(j, "cancel")) : "", &e);
     } else {
         request_begin(q, "");

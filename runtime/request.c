@@ -1,6 +1,7 @@
 /* Fields are a table: name, where it goes, its range, which is that of the option of that name. */
 #include "runtime/request.h"
 
+#include "common/base/fields.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 
@@ -47,27 +48,53 @@ void request_begin(struct request *q, const char *id)
 
 /* ---- fields ---- */
 
-enum kind { INT, REAL, U64 };
+enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS };
 
 struct field {
-    const char *name;
+    struct fields row;
     enum kind kind;
     size_t at;
     double min, max;
 };
 
 #define AT(m) offsetof(struct request, text.sampling.m)
+#define TAKEN(name) { name, FIELDS_TAKEN, NULL }
 static const struct field fields[] = {
-    { "n", INT, offsetof(struct request, text.n), -1, MODEL_MAX_CONTEXT },
-    { "temp", REAL, AT(temp), 0, 100 },
-    { "top_k", INT, AT(top_k), 0, MODEL_MAX_VOCAB },
-    { "top_p", REAL, AT(top_p), 0, 1 },
-    { "min_p", REAL, AT(min_p), 0, 1 },
-    { "repeat_penalty", REAL, AT(repeat_penalty), 0.01, 100 },
-    { "repeat_last_n", INT, AT(repeat_last_n), -1, MODEL_MAX_CONTEXT },
-    { "seed", U64, AT(seed), 0, 0x1p63 },
+    { TAKEN("id"), READ_LATER, 0, 0, 0 },
+    { TAKEN("prompt"), READ_LATER, 0, 0, 0 },
+    { TAKEN("tokens"), READ_LATER, 0, 0, 0 },
+    { TAKEN("messages"), READ_LATER, 0, 0, 0 },
+    { TAKEN("n"), INT, offsetof(struct request, text.n), -1, MODEL_MAX_CONTEXT },
+    { TAKEN("temp"), REAL, AT(temp), 0, 100 },
+    { TAKEN("top_k"), INT, AT(top_k), 0, MODEL_MAX_VOCAB },
+    { TAKEN("top_p"), REAL, AT(top_p), 0, 1 },
+    { TAKEN("min_p"), REAL, AT(min_p), 0, 1 },
+    { TAKEN("repeat_penalty"), REAL, AT(repeat_penalty), 0.01, 100 },
+    { TAKEN("repeat_last_n"), INT, AT(repeat_last_n), -1, MODEL_MAX_CONTEXT },
+    { TAKEN("seed"), U64, AT(seed), 0, 0x1p63 },
+    { TAKEN("stop"), STOP, 0, 0, 0 },
+    { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
+#define OTHER(name, how, why) { { name, FIELDS_##how, why }, READ_LATER, 0, 0, 0 }
+    OTHER("user", NO_EFFECT, NULL),
+    OTHER("metadata", NO_EFFECT, NULL),
+    OTHER("store", NO_EFFECT, NULL),
+    OTHER("stream", NO_EFFECT, NULL), /* there is a line for each token, and one with what is left */
+    OTHER("frequency_penalty", IF_EMPTY, "\"repeat_penalty\" is the only one"),
+    OTHER("presence_penalty", IF_EMPTY, "\"repeat_penalty\" is the only one"),
+    OTHER("logit_bias", IF_EMPTY, "logits are used as they are"),
+    OTHER("logprobs", IF_EMPTY, "\"done\" has the mean of them"),
+    OTHER("tools", IF_EMPTY, "describe them in a system message"),
+    OTHER("tool_choice", IF_EMPTY, "describe tools in a system message"),
+    OTHER("response_format", IF_EMPTY, "answers are what the model writes"),
+    OTHER("model", REFUSED, "--model says which"),
+    OTHER("max_tokens", REFUSED, "its name here is \"n\""),
+    OTHER("max_completion_tokens", REFUSED, "its name here is \"n\""),
+    OTHER("n_predict", REFUSED, "its name here is \"n\""),
+    OTHER("temperature", REFUSED, "its name here is \"temp\""),
+    OTHER("repetition_penalty", REFUSED, "its name here is \"repeat_penalty\""),
+    OTHER("system", REFUSED, "--system says it, or a message"),
+    { { NULL, FIELDS_TAKEN, NULL }, READ_LATER, 0, 0, 0 },
 };
-enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 static int set_number(struct request *q, const struct field *f, const struct js *j, struct err *e)
 {
@@ -75,7 +102,7 @@ static int set_number(struct request *q, const struct field *f, const struct js 
     int64_t whole = 0;
     char *to = (char *)q + f->at;
     if (!js_num(j, &v) || (f->kind != REAL && !js_int(j, &whole)) || !(v >= f->min && v <= f->max))
-        return err_set(e, ERR_FORMAT, "\"%s\" is not %s from %g to %g", f->name, f->kind == REAL ? "a number" : "an integer",
+        return err_set(e, ERR_FORMAT, "\"%s\" is not %s from %g to %g", f->row.name, f->kind == REAL ? "a number" : "an integer",
                        f->min, f->max);
     if (f->kind == REAL)
         memcpy(to, &v, sizeof v);
@@ -179,39 +206,42 @@ static int set_messages(struct request *q, const struct js *j, struct err *e)
     if ((r = begin_chat(q, e)) < 0)
         return r;
     for (size_t i = 0; i < js_len(j) && r == 0; i++) {
-        const char *role = js_str(js_get(js_at(j, i), "role")), *content = js_str(js_get(js_at(j, i), "content"));
-        r = role && content ? chat_add(q->shared->chat, role, content, NULL, e)
-                            : err_set(e, ERR_FORMAT, "\"messages\"[%zu] has no \"role\" and \"content\" that are strings", i);
+        char where[40];
+        snprintf(where, sizeof where, "\"messages\"[%zu]", i);
+        r = chat_add_object(q->shared->chat, js_at(j, i), where, NULL, e);
     }
     return r < 0 ? r : keep_chat(q, e);
 }
 
-static int read_field(struct request *q, const char *key, const struct js *v, struct err *e)
+static int set_ignore_eos(struct request *q, const struct js *v, struct err *e)
 {
-    for (int i = 0; i < FIELDS; i++)
-        if (!strcmp(key, fields[i].name))
-            return set_number(q, &fields[i], v, e);
-    if (!strcmp(key, "stop"))
-        return set_stops(q, v, e);
-    if (!strcmp(key, "ignore_eos")) {
-        q->text.ignore_eos = js_bool(v) == 1;
-        return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"ignore_eos\" is not true or false") : 0;
+    q->text.ignore_eos = js_bool(v) == 1;
+    return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"ignore_eos\" is not true or false") : 0;
+}
+
+static int read_field(struct request *q, const struct field *f, const struct js *v, struct err *e)
+{
+    switch (f->kind) {
+    case INT:
+    case REAL:
+    case U64: return set_number(q, f, v, e);
+    case STOP: return set_stops(q, v, e);
+    case IGNORE_EOS: return set_ignore_eos(q, v, e);
+    default: return 0;
     }
-    if (strcmp(key, "id") && strcmp(key, "prompt") && strcmp(key, "tokens") && strcmp(key, "messages"))
-        return err_set(e, ERR_FORMAT, "a request has no field \"%.40s\"", key);
-    return 0;
 }
 
 int request_read(struct request *q, const struct js *j, struct err *e)
 {
     const struct js *prompt = js_get(j, "prompt"), *tokens = js_get(j, "tokens"), *messages = js_get(j, "messages");
     int r = 0;
-    if (!js_is_object(j))
-        return err_set(e, ERR_FORMAT, "a request is a JSON object");
     if (js_get(j, "id") && (r = set_id(q, js_get(j, "id"), e)) < 0)
         return r;
-    for (size_t i = 0; js_key(j, i) && r == 0; i++)
-        r = read_field(q, js_key(j, i), js_get(j, js_key(j, i)), e);
+    if ((r = fields_check(j, &fields->row, sizeof *fields, "a request", e)) < 0)
+        return r;
+    for (const struct field *f = fields; f->row.name && r == 0; f++)
+        if (js_get(j, f->row.name))
+            r = read_field(q, f, js_get(j, f->row.name), e);
     if (r < 0)
         return r;
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;

@@ -1,7 +1,9 @@
 /* Messages are kept as JSON, which templates take, and files hold. */
 #include "runtime/chat/chat.h"
+#include "runtime/chat/message.h"
 #include "runtime/chat/reader.h"
 
+#include "common/base/fields.h"
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/text/template.h"
@@ -14,21 +16,17 @@
 
 /* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. A token has 4 bytes of text or so, a message a dozen tokens. */
 enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
-       MESSAGES = 16, TOKENS_PER_MESSAGE = 12 };
+       MESSAGES = 16, TOKENS_PER_MESSAGE = 12, VALUES = 256, TOKENS_PER_VALUE = 8 };
 #define CHAT_MAX_FILE (64u << 20)
 
 const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
-
-struct message {
-    char *role, *content, *thought; /* thought may be NULL */
-};
 
 struct chat {
     const struct tokenizer *tokenizer;
     struct template *template;
     struct message *all;
     int n, cap, context;
-    size_t text;                    /* bytes in all of them */
+    size_t text, values;            /* bytes in all of them, and values of their JSON */
 };
 
 static int read_template(const struct gguf *meta, const char *file, struct template **out, struct err *e)
@@ -67,14 +65,18 @@ static size_t length(const char *s)
     return s ? strlen(s) : 0;
 }
 
+static size_t bytes_of(const struct message *m)
+{
+    return length(m->role) + length(m->content) + length(m->thought) + length(m->more);
+}
+
 void chat_drop(struct chat *c, int n)
 {
     while (c->n > n) {
         struct message *m = &c->all[--c->n];
-        c->text -= length(m->role) + length(m->content) + length(m->thought);
-        free(m->role);
-        free(m->content);
-        free(m->thought);
+        c->text -= bytes_of(m);
+        c->values -= message_values(m);
+        message_free(m);
     }
 }
 
@@ -93,43 +95,66 @@ int chat_count(const struct chat *c)
     return c->n;
 }
 
-int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e)
+/* Takes *m, on an error too. */
+static int add(struct chat *c, struct message *m, struct err *e)
 {
-    size_t text = c->text + strlen(role) + strlen(content) + length(thought);
-    size_t most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context;
+    size_t text = c->text + bytes_of(m), most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context;
+    size_t values = c->values + message_values(m), most_values = VALUES + (size_t)c->context / TOKENS_PER_VALUE;
+    int r = 0;
     if (c->n >= MESSAGES + c->context / TOKENS_PER_MESSAGE)
-        return err_set(e, ERR_LIMIT, "a conversation of more than %d messages, for which a context of %d tokens has no room", c->n,
-                       c->context);
-    if (text > most)
-        return err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", text, most,
-                       c->context);
-    if (c->n == c->cap) {
+        r = err_set(e, ERR_LIMIT, "a conversation of more than %d messages, for which a context of %d tokens has no room", c->n,
+                    c->context);
+    else if (text > most)
+        r = err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", text, most,
+                    c->context);
+    else if (values > most_values)
+        r = err_set(e, ERR_LIMIT, "a conversation with %zu values in \"tool_calls\", more than the %zu for which a context of %d tokens "
+                    "has room", values, most_values, c->context);
+    if (r == 0 && c->n == c->cap) {
         int cap = c->cap ? 2 * c->cap : 16;
         struct message *grown = realloc(c->all, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "out of memory for a chat");
-        c->all = grown;
-        c->cap = cap;
+        if (grown) {
+            c->all = grown;
+            c->cap = cap;
+        } else {
+            r = err_set(e, ERR_NOMEM, "out of memory for a chat");
+        }
     }
-    struct message *m = &c->all[c->n++];
-    *m = (struct message){ strdup(role), strdup(content), thought && *thought ? strdup(thought) : NULL };
-    c->text += length(m->role) + length(m->content) + length(m->thought);
-    if (m->role && m->content && (m->thought || !thought || !*thought))
-        return 0;
-    chat_drop(c, c->n - 1);
+    if (r < 0) {
+        message_free(m);
+        return r;
+    }
+    c->all[c->n++] = *m;
+    c->text = text;
+    c->values = values;
+    return 0;
+}
+
+int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e)
+{
+    int thinks = thought && *thought;
+    struct message m = { .role = strdup(role), .content = strdup(content), .thought = thinks ? strdup(thought) : NULL };
+    if (m.role && m.content && (m.thought || !thinks))
+        return add(c, &m, e);
+    message_free(&m);
     return err_set(e, ERR_NOMEM, "out of memory for a chat");
+}
+
+int chat_add_object(struct chat *c, const struct js *j, const char *where, const char *role, struct err *e)
+{
+    struct message m;
+    int r = message_read(j, where, role, &m, e);
+    return r < 0 ? r : add(c, &m, e);
 }
 
 static struct js *messages(const struct chat *c)
 {
     struct js *all = js_array();
     for (int i = 0; i < c->n; i++) {
-        struct js *m = js_object();
-        js_set_str(m, "role", c->all[i].role);
-        js_set_str(m, "content", c->all[i].content);
-        if (c->all[i].thought) { /* Qwen's name, and gpt-oss's */
-            js_set_str(m, "reasoning_content", c->all[i].thought);
-            js_set_str(m, "thinking", c->all[i].thought);
+        struct js *m = message_object(&c->all[i]);
+        if (!m) {
+            js_free(all);
+            return NULL;
         }
         js_append(all, m);
     }
@@ -159,7 +184,12 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
     struct js *vars = js_object();
     char *text = NULL;
     size_t len;
-    js_set(vars, "messages", messages(c));
+    struct js *all = messages(c);
+    if (!all) {
+        js_free(vars);
+        return err_set(e, ERR_NOMEM, "out of memory for a chat");
+    }
+    js_set(vars, "messages", all);
     js_set_bool(vars, "add_generation_prompt", 1);
     set_token(vars, "bos_token", c->tokenizer, tokenizer_bos(c->tokenizer));
     set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
@@ -202,9 +232,9 @@ int chat_save(const struct chat *c, const char *path, int any, struct err *e)
     int place = any ? 0 : check_place(path, e);
     if (place < 0)
         return place;
-    struct js *j = js_object();
-    js_set(j, "messages", messages(c));
-    char *text = js_text(j, 2, 0);
+    struct js *j = js_object(), *all = messages(c);
+    js_set(j, "messages", all);
+    char *text = all ? js_text(j, 2, 0) : NULL;
     js_free(j);
     int r = text ? file_replace(path, text, strlen(text), e) : err_set(e, ERR_NOMEM, "out of memory for '%s'", path);
     free(text);
@@ -215,11 +245,9 @@ static int add_all(struct chat *c, const struct js *all, const char *path, struc
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < js_len(all); i++) {
-        const struct js *m = js_at(all, i);
-        const char *role = js_str(js_get(m, "role")), *content = js_str(js_get(m, "content"));
-        if (!role || !content)
-            return err_set(e, ERR_FORMAT, "'%s': message %zu has no \"role\" or no \"content\" that is a string", path, i);
-        r = chat_add(c, role, content, js_str(js_get(m, "reasoning_content")), e);
+        char where[160];
+        snprintf(where, sizeof where, "'%.100s': message %zu", path, i);
+        r = chat_add_object(c, js_at(all, i), where, NULL, e);
     }
     return r;
 }
@@ -237,17 +265,21 @@ int chat_load(struct chat *c, const char *path, struct err *e)
         return e->code;
     const struct js *all = js_get(j, "messages");
     struct chat fresh = { .context = c->context };
+    static const struct fields fields[] = { { "messages", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
+    char file[120];
+    snprintf(file, sizeof file, "'%.100s'", path);
     if (!js_is_array(all))
         r = err_set(e, ERR_FORMAT, "'%s' has no array \"messages\"", path);
-    else
+    else if ((r = fields_check(j, fields, sizeof *fields, file, e)) == 0)
         r = add_all(&fresh, all, path, e);
     js_free(j);
     if (r == 0) {
-        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap, .text = c->text };
+        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap, .text = c->text, .values = c->values };
         c->all = fresh.all;
         c->n = fresh.n;
         c->cap = fresh.cap;
         c->text = fresh.text;
+        c->values = fresh.values;
         fresh = old;
     }
     chat_drop(&fresh, 0);

@@ -6,7 +6,7 @@
  *
  * Special tokens in a message's text are what the template and the tokenizer make of them: as everywhere, who writes "<|im_end|>"
  * ends the turn. Single-threaded. */
-#include "common/base/err.h"
+#include "common/base/js.h"
 #include "common/model/tokenizer.h"
 
 #include <stdint.h>
@@ -27,6 +27,9 @@ void chat_free(struct chat *c);
 
 /* thought: what the model thought before it, or NULL. Text is copied up to a NUL. ERR_LIMIT: more than a context can hold. */
 int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e);
+/* One as an object of JSON (message.h); where: for messages of errors; role: of one that does not say, or NULL: it has to. ERR_FORMAT,
+ * ERR_UNSUPPORTED: a field that is wrong, not known or refused, by name. */
+int chat_add_object(struct chat *c, const struct js *j, const char *where, const char *role, struct err *e);
 int chat_count(const struct chat *c);
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 

@@ -120,6 +120,47 @@ turns()
 }
 check "a second turn gives what the whole conversation gives, and reads the new part alone" turns
 
+# One parser of messages: serve and chat --json give a template the same, and refuse the same by name.
+fields()
+{
+    printf '%s' '{{ raise_exception(messages[0] | tojson) }}' > "$tmp/shows"
+    python3 -B - "$run" "$m" "$p" "$tmp/shows" <<'P'
+import json, subprocess, sys
+run, model, plan, template = sys.argv[1:]
+calls = [{'type': 'function', 'function': {'name': 'f', 'arguments': {'a': 1}}}]
+cases = [({'role': 'assistant', 'content': None, 'tool_calls': calls}, dict(role='assistant', content='', tool_calls=calls)),
+         ({'role': 'tool', 'content': '7', 'tool_call_id': 'c', 'name': 'f'}, dict(role='tool', content='7', name='f', tool_call_id='c')),
+         ({'role': 'a', 'content': 'x', 'reasoning_content': 'y'}, dict(role='a', content='x', reasoning_content='y', thinking='y')),
+         ({'role': 'a', 'content': [{'type': 'text', 'text': 'x'}], 'refusal': None}, dict(role='a', content='x')),
+         ({'role': 'a', 'content': 'x', 'typo': 1}, 'there is no field "typo"'),
+         ({'role': 'a', 'content': 'x', 'tool_call': []}, 'the nearest is "tool_calls"'),
+         ({'role': 'a', 'content': [{'type': 'image_url', 'image_url': {'url': 'u'}}]}, '"content"[0] is of type "image_url"'),
+         ({'role': 'a', 'content': 'x', 'function_call': {'name': 'f'}}, 'field "function_call" is not supported')]
+def thermo(command, text, *more):
+    return subprocess.run([run, *command, '--model', model, '--plan', plan, '--chat-template', template, '-q', *more],
+                          input=text.encode(), capture_output=True)
+def check(where, said, want):
+    if isinstance(want, str):
+        assert want in said, (where, said, want)
+    else:
+        assert said.count('the template refuses: ') == 1 and json.loads(said.split('refuses: ')[1]) == want, (where, said, want)
+lines = [json.dumps({'id': str(i), 'n': 1, 'messages': [m, {'role': 'user', 'content': 'go'}]}) for i, (m, _) in enumerate(cases)]
+more = ['{"cancel": "1", "typo": 1}', '{"id": "t", "prompt": "x", "temperature": 1}', '{"id": "u", "prompt": "x", "user": "me", "tmep": 1}']
+said = [json.loads(l) for l in thermo(['serve', '--stdio', '--chat'], '\n'.join(lines + more)).stdout.decode().splitlines()]
+said = [x['error'] for x in said if x['type'] == 'error']
+assert len(said) == len(cases) + len(more), said
+for (_, want), s in zip(cases, said):
+    check('serve', s, want)
+assert 'a cancellation: there is no field "typo"' in said[-3], said
+assert 'its name here is "temp"' in said[-2] and 'the nearest is "temp"' in said[-1], said
+for m, want in cases:
+    r = thermo(['chat', '--json'], json.dumps(m) + '\n{"content": "go"}\n')
+    assert r.returncode and not r.stdout, r
+    check('chat', r.stderr.decode().strip(), want)
+P
+}
+check "serve and chat --json give the template the same fields, and refuse the same" fields
+
 lines()
 {
     printf '%s\n' 'Once upon\' 'a time' "/save $tmp/saved.json" /reset '"""' 'Another' '' 'day' '"""' "/load $tmp/saved.json" \

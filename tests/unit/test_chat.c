@@ -231,6 +231,24 @@ static void files(void)
     CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'h'));
     CHECK(file_replace(path, "{\"messages\": [{\"role\": \"user\"}]}", 32, &e) == 0);
     CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, "message 0") && chat_count(c) == 2);
+    static const char *const dropped[] = { "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"typo\": 1}]}",
+                                           "{\"messages\": [], \"tools\": []}" };
+    static const char called[] = "{\"messages\": [{\"role\": \"a\", \"tool_calls\": [{\"n\": 1.5}]}, {\"role\": \"tool\", \"content\": "
+                                 "[{\"type\": \"text\", \"text\": \"p\"}], \"reasoning\": \"q\", \"name\": \"f\", "
+                                 "\"tool_call_id\": \"r\"}]}";
+    for (int i = 0; i < 2; i++) {
+        CHECK(file_replace(path, dropped[i], strlen(dropped[i]), &e) == 0);
+        CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, i ? "no field \"tools\"" : "message 0: there is no field \"typo\""));
+        CHECK(chat_count(c) == 2);
+    }
+    CHECK(file_replace(path, called, strlen(called), &e) == 0);
+    for (int i = 0; i < 2; i++) { /* read, saved, read again */
+        CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'q') && chat_save(c, path, 1, &e) == 0);
+        char *saved;
+        size_t len;
+        CHECK(file_slurp(path, 4096, &saved, &len, &e) == 0 && strstr(saved, "\"n\": 1.5") && strstr(saved, "\"tool_call_id\": \"r\""));
+        free(saved);
+    }
     CHECK(chat_load(c, "/nonexistent", &e) == ERR_INPUT && chat_count(c) == 2);
     CHECK(chat_save(c, path, 0, &e) == ERR_USAGE && strstr(e.msg, "no conversation") && file_replace(path, "", 0, &e) == 0);
     CHECK(chat_save(c, path, 0, &e) == 0 && chat_save(c, path, 0, &e) == 0); /* over an empty file, over its own */
@@ -269,6 +287,15 @@ static void room(void)
     CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT);
     chat_drop(c, 20);
     CHECK(chat_add(c, "u", text + 4096, NULL, &e) == 0);
+    static char calls[4096] = "{\"role\":\"a\",\"tool_calls\":[{\"a\":[0"; /* 264 values, each of which takes memory */
+    for (int i = 0; i < 260; i++)
+        strcat(calls, ",0");
+    strcat(calls, "]}]}");
+    struct js *j = js_parse(calls, strlen(calls), "calls", &e);
+    chat_drop(c, 0);
+    CHECK(chat_add_object(c, j, "here", NULL, &e) == ERR_LIMIT && strstr(e.msg, "values in \"tool_calls\", more than the 264"));
+    CHECK(chat_count(c) == 0);
+    js_free(j);
     remove(path);
     free(text);
     chat_free(c);

@@ -250,6 +250,7 @@ static void files(void)
         free(saved);
     }
     CHECK(chat_load(c, "/nonexistent", &e) == ERR_INPUT && chat_count(c) == 2);
+    CHECK(file_replace(path, called, strlen(called), &e) == 0);
     CHECK(chat_save(c, path, 0, &e) == ERR_USAGE && strstr(e.msg, "no conversation") && file_replace(path, "", 0, &e) == 0);
     CHECK(chat_save(c, path, 0, &e) == 0 && chat_save(c, path, 0, &e) == 0); /* over an empty file, over its own */
     CHECK(file_replace(path, "{}", 2, &e) == 0 && chat_save(c, path, 0, &e) == ERR_USAGE && chat_save(c, path, 1, &e) == 0);

@@ -122,7 +122,7 @@ static int choose_codec(const struct dense *d, struct item *i, uint8_t *piece)
     uint64_t packed = 0;
     struct zstream *z;
     size_t len = i->t->bytes < i->piece ? (size_t)i->t->bytes : i->piece;
-    int r = gguf_read(d->j->source->gguf, i->t, 0, piece, len, &i->err);
+    int r = gguf_read_ahead(d->j->source->gguf, i->t, piece, len, &i->err); /* a codec, no bytes, depends on it */
     if (r == 0 && i->by_neuron)
         r = order_bias(d->j, piece, i->layer, 0, &i->err);
     if (r < 0 || (r = zstream_new(3, PACK_ZSTD_WINDOW_LOG, count_bytes, &packed, &z, &i->err)) < 0)

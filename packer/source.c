@@ -18,13 +18,6 @@ static const struct trace_tensor *in_trace(const struct trace_info *t, const cha
     return NULL;
 }
 
-static int take_tables(struct source *s, struct err *e)
-{
-    s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
-    s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
-    return s->hash && s->read_bytes ? 0 : err_set(e, ERR_NOMEM, "opening '%s'", s->path);
-}
-
 static int compare_tables(const struct source *s, struct err *e)
 {
     const struct gguf *g = s->gguf;
@@ -62,7 +55,7 @@ int source_open(struct source *s, const char *path, struct trace *t, struct err 
     r = trace_thresholds(t, &thresholds, e);
     given.thresholds = thresholds;
     if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0)
-        r = take_tables(s, e);
+        r = trace_expect(t, &s->model->h, s->gguf, e);
     free(thresholds);
     if (r < 0)
         source_close(s);
@@ -95,8 +88,24 @@ static void share_tables(struct model *layer, const struct model *m, const struc
     }
 }
 
+/* What will be read of the layer is what was hashed. Its parts of fused tensors were hashed as one, and are read once. */
+static int expect(struct gguf *own, const struct gguf *g, const struct hash128 *each, struct err *e)
+{
+    struct hash128 *want = calloc(own->n_tensors + 1, sizeof *want);
+    if (!want)
+        return err_set(e, ERR_NOMEM, "hashes of %llu tensors", (unsigned long long)own->n_tensors);
+    for (uint64_t i = 0; i < own->n_tensors; i++) {
+        const struct gguf_tensor *t = gguf_tensor(g, own->tensors[i].name);
+        if (t)
+            want[i] = each[t - g->tensors];
+    }
+    int r = gguf_expect(own, want, NULL, e);
+    free(want);
+    return r;
+}
+
 /* As a trace's recorder hashes it: with fused tensors in their parts. */
-static int hash_whole(struct model *layer, const char *path, int share, struct hash128 *out, struct err *e)
+static int hash_whole(struct source *s, const char *path, int share, struct hash128 *out, struct err *e)
 {
     struct gguf *g;
     struct model *m = NULL;
@@ -115,8 +124,8 @@ static int hash_whole(struct model *layer, const char *path, int share, struct h
         r = gguf_hash(g, out, each, on_bytes, &bar, e);
         progress_done(&bar);
     }
-    if (r == 0)
-        share_tables(layer, m, each, share);
+    if (r == 0 && (r = expect(s->gguf, g, each, e)) == 0)
+        share_tables(s->model, m, each, share);
     free(each);
     model_close(m);
     gguf_close(g);
@@ -130,18 +139,13 @@ int source_open_mtp(struct source *s, const char *path, int share, struct hash12
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
-    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = take_tables(s, e)) < 0 ||
-        (r = hash_whole(s->model, path, share, model, e)) < 0)
+    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = hash_whole(s, path, share, model, e)) < 0)
         source_close(s);
     return r;
 }
 
 void source_close(struct source *s)
 {
-    for (uint64_t i = 0; s->hash && i < s->gguf->n_tensors; i++)
-        hash_free(s->hash[i]);
-    free(s->hash);
-    free(s->read_bytes);
     model_close(s->model);
     gguf_close(s->gguf);
     *s = (struct source){ 0 };
@@ -168,24 +172,5 @@ void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t of
 
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e)
 {
-    size_t i = (size_t)(t - s->gguf->tensors);
-    if (!s->hash[i] && !(s->hash[i] = hash_new()))
-        return err_set(e, ERR_NOMEM, "hashing '%s'", t->name);
-    int r = gguf_read(s->gguf, t, s->read_bytes[i], buf, len, e);
-    if (r < 0)
-        return r;
-    hash_update(s->hash[i], buf, len);
-    s->read_bytes[i] += len;
-    if (s->read_bytes[i] < t->bytes || !s->trace)
-        return 0;
-    struct hash128 is = hash_final128(s->hash[i]), want = in_trace(s->trace, t->name)->hash;
-    hash_free(s->hash[i]);
-    s->hash[i] = NULL;
-    if (hash_equal(is, want))
-        return 0;
-    char a[HASH_TEXT], b[HASH_TEXT];
-    hash_text(is, a);
-    hash_text(want, b);
-    return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s", t->name, s->path, a,
-                   s->trace->path, b);
+    return gguf_read_next(s->gguf, t, buf, len, e);
 }

@@ -12,8 +12,6 @@ struct source {
     struct model *model;
     const struct trace_info *trace; /* NULL: source_open_mtp's */
     const char *path;
-    struct hash **hash;       /* [gguf->n_tensors]: running, NULL before the first and after the last byte */
-    uint64_t *read_bytes;     /* [gguf->n_tensors]: how much has been read */
 };
 
 /* Opens the model, with the trace's thresholds if it has some, and compares every name, type and shape with the trace: ERR_MISMATCH
@@ -27,7 +25,8 @@ int source_open_mtp(struct source *s, const char *path, int share, struct hash12
 void source_close(struct source *s);
 
 /* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte
- * its hash is compared with the trace's, where there is one: ERR_MISMATCH. Several threads may read, each tensors of its own. */
+ * its hash is compared with the trace's: ERR_MISMATCH; a weight that is no finite number is ERR_FORMAT. What gguf_read reads of it later
+ * is compared with what came here. Several threads may read, each tensors of its own. */
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
 
 /* The order of tiles: the source's, whatever fires. [n_layers][n_blocks][n_ff] and its hash; the caller frees it. */

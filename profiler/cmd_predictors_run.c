@@ -135,7 +135,7 @@ static int quality(const struct cmd_predictors *o, const struct model *m, struct
     trace_close(t);
     if (!r)
         r = trace_predict_save_quality(from, result_path(o), rows, n, corpus, e);
-    if (r == ERR_INTR && o->command != CMD_PREDICTORS_MEASURE)
+    if ((r == ERR_INTR || r == ERR_IO) && o->command != CMD_PREDICTORS_MEASURE)
         err_wrap(e, "the predictors are in '%s'; 'thermo-profile predictors-measure' measures their quality", from);
     return r;
 }
@@ -304,7 +304,7 @@ int cmd_predictors_run(const struct cmd_predictors *o, struct err *e)
     if ((r = trace_thresholds(t, &thresholds, e)) < 0)
         goto out;
     given.thresholds = thresholds;
-    if ((r = model_open(g, &given, &m, e)) < 0 ||
+    if ((r = model_open(g, &given, &m, e)) < 0 || (r = trace_expect(t, &m->h, g, e)) < 0 ||
         (r = pool_new_any(o->threads, &pool, e)) < 0)
         goto out;
     const struct model_hparams *a = &m->h, *b = &trace_info(t)->h;

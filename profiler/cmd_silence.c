@@ -144,7 +144,8 @@ int cmd_silence(int argc, char **argv)
         return opt_fail(&e);
     kernels_init(mask);
     file_catch_interrupt();
-    if ((r = gguf_open(o.model, &g, &e)) == 0 && (r = model_open(g, NULL, &m, &e)) == 0 && (r = tokenizer_open(g, &tok, &e)) == 0)
+    if ((r = gguf_open(o.model, &g, &e)) == 0 && (r = model_open(g, NULL, &m, &e)) == 0 &&
+        (r = gguf_expect(g, NULL, NULL, &e)) == 0 && (r = tokenizer_open(g, &tok, &e)) == 0)
         r = run(&o, m, tok, &e);
     tokenizer_close(tok);
     model_close(m);

@@ -325,7 +325,8 @@ static int silence(const struct options *o, const struct corpus_options *corpus,
     co.window = co.samples = 0, co.shard = 0, co.n_shards = 1;
     int r = at ? 0 : err_set(e, ERR_NOMEM, "thresholds");
     if (r == 0 && !o->dry_run && (r = corpus_read(&co, tok, (*m)->h.n_vocab, &c, e)) == 0 &&
-        (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = thresholds_new(*m, c, pool, &t, e)) == 0)
+        (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = gguf_expect(g, NULL, NULL, e)) == 0 && /* what will be hashed */
+        (r = thresholds_new(*m, c, pool, &t, e)) == 0)
         thresholds_at(t, o->share, at);
     if (r == 0) {
         struct model_given given = model_as(&(*m)->h);

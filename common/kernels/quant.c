@@ -173,26 +173,26 @@ static void q4_0_quant(void *out, const float *in, size_t n)
 
 static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store },
-    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant },
+    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant, 1, { 0 } },
     [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant },
-    [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant },
-    [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant },
-    [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write },
-    [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write },
-    [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write },
-    [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, quant_iq4_nl_write },
+    [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant, 1, { 0 } },
+    [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant, 1, { 0 } },
+    [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write, 2, { 0, 2 } },
+    [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write, 1, { 0 } },
+    [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write, 2, { 0, 2 } },
+    [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, quant_iq4_nl_write, 1, { 0 } },
     [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write },
-    [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, quant_q2_k_write },
-    [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, quant_q3_k_write },
-    [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, quant_q4_k_write },
-    [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, quant_q5_k_write },
-    [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, quant_q6_k_write },
-    [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, quant_iq4_xs_write },
-    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, quant_iq2_xxs_read, NULL },
-    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, quant_iq2_xs_read, NULL },
-    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL },
-    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL },
-    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL },
+    [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, quant_q2_k_write, 2, { 80, 82 } },
+    [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, quant_q3_k_write, 1, { 108 } },
+    [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, quant_q4_k_write, 2, { 0, 2 } },
+    [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, quant_q5_k_write, 2, { 0, 2 } },
+    [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, quant_q6_k_write, 1, { 208 } },
+    [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, quant_iq4_xs_write, 1, { 0 } },
+    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, quant_iq2_xxs_read, NULL, 1, { 0 } },
+    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, quant_iq2_xs_read, NULL, 1, { 0 } },
+    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL, 1, { 0 } },
+    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, 1, { 0 } },
+    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, 1, { 0 } },
     /* known by name and size alone */
     [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL },
     [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL },
@@ -224,4 +224,76 @@ size_t quant_row_bytes(uint32_t type, uint64_t n)
         bytes > SIZE_MAX)
         return 0;
     return (size_t)bytes;
+}
+
+/* ---- numbers that are not finite ---- */
+
+enum { FINITE_LANES = 32 };
+
+/* Has any of n weights, or scales `stride` bytes apart, all bits of its exponent set? Added to, they carry into the sign. */
+static int any_f32(const uint8_t *p, size_t n)
+{
+    uint32_t bad[FINITE_LANES] = { 0 }, all = 0;
+    size_t i = 0;
+    for (; i + FINITE_LANES <= n; i += FINITE_LANES)
+        for (size_t k = 0; k < FINITE_LANES; k++)
+            bad[k] |= (bytes_le32(p + 4 * (i + k)) & 0x7fffffff) + 0x00800000;
+    for (; i < n; i++)
+        bad[0] |= (bytes_le32(p + 4 * i) & 0x7fffffff) + 0x00800000;
+    for (size_t k = 0; k < FINITE_LANES; k++)
+        all |= bad[k];
+    return (all & 0x80000000) != 0;
+}
+
+static int any_16(const uint8_t *p, size_t n, uint16_t exponent)
+{
+    uint16_t bad[FINITE_LANES] = { 0 }, one = (uint16_t)(exponent & (0u - exponent)), all = 0;
+    size_t i = 0;
+    for (; i + FINITE_LANES <= n; i += FINITE_LANES)
+        for (size_t k = 0; k < FINITE_LANES; k++)
+            bad[k] |= (uint16_t)((bytes_le16(p + 2 * (i + k)) & 0x7fff) + one);
+    for (; i < n; i++)
+        bad[0] |= (uint16_t)((bytes_le16(p + 2 * i) & 0x7fff) + one);
+    for (size_t k = 0; k < FINITE_LANES; k++)
+        all |= bad[k];
+    return (all & 0x8000) != 0;
+}
+
+static int any_scale(const struct quant_traits *t, const uint8_t *p, size_t n)
+{
+    uint16_t bad = 0;
+    for (size_t i = 0; i < n; i++, p += t->block_bytes)
+        for (int k = 0; k < t->n_halves; k++)
+            bad |= (uint16_t)((bytes_le16(p + t->half_at[k]) & 0x7fff) + 0x0400);
+    return (bad & 0x8000) != 0;
+}
+
+/* 2^(252 - 128) times 12 is the largest that fits; 255 is the format's NaN. */
+static int any_exponent(const uint8_t *p, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= p[i * sizeof(struct quant_mxfp4)] > 252;
+    return bad;
+}
+
+static int any_not_finite(uint32_t type, const struct quant_traits *t, const uint8_t *p, size_t n)
+{
+    if (type == QUANT_F32)
+        return any_f32(p, n);
+    if (type == QUANT_F16 || type == QUANT_BF16)
+        return any_16(p, n, type == QUANT_F16 ? 0x7c00 : 0x7f80);
+    return type == QUANT_MXFP4 ? any_exponent(p, n) : any_scale(t, p, n);
+}
+
+size_t quant_first_not_finite(uint32_t type, const void *blocks, size_t n)
+{
+    const struct quant_traits *t = quant_traits(type);
+    const uint8_t *p = blocks;
+    size_t i = 0;
+    if (!t || !t->dequant || !any_not_finite(type, t, p, n))
+        return n;
+    while (!any_not_finite(type, t, p + i * (size_t)t->block_bytes, 1))
+        i++;
+    return i;
 }

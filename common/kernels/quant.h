@@ -153,6 +153,7 @@ struct quant_traits {
     /* n elements, n a multiple of block_elems. NULL: this build cannot. */
     void (*dequant)(float *out, const void *in, size_t n);
     void (*quant)(void *out, const float *in, size_t n);
+    uint8_t n_halves, half_at[2]; /* where a block has numbers in F16: the scales, or the weight */
 };
 
 /* NULL for an unknown number. A known type whose dequant is NULL is recognised (so that sizes and
@@ -164,6 +165,10 @@ int quant_by_name(const char *name);
 
 /* Bytes of a row of n elements. 0 when the type is unknown or n is not a multiple of its block. */
 size_t quant_row_bytes(uint32_t type, uint64_t n);
+
+/* The first of n blocks with an infinite number in it or none at all (NaN): a weight, or a scale; n: there is none. Of types that this
+ * build cannot compute nothing is looked at. */
+size_t quant_first_not_finite(uint32_t type, const void *blocks, size_t n);
 
 /* IEEE 754 binary16 <-> binary32, round to nearest even, subnormals and infinities exact. */
 float quant_f16_to_f32(uint16_t h);

@@ -5,7 +5,7 @@
  * tables. Names are copied (files keep them without a NUL) and must be printable UTF-8, because
  * they end up in messages and in JSON; payloads stay where they are, in file order. Shards are
  * opened as models of their own and their tensor tables joined. */
-#include "common/model/gguf.h"
+#include "common/model/gguf_impl.h"
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
@@ -24,23 +24,9 @@
 #define MAX_DIMS        4
 #define DEFAULT_ALIGNMENT 32u
 #define FIRST_READ      (256u << 10)
-#define HASH_PIECE      (1u << 20)
 #define NEED_MORE       1 /* the walk ran past the bytes at hand */
 
 static_assert(sizeof(size_t) == 8, "offsets and lengths of files are used as sizes in memory");
-
-struct priv {
-    uint8_t *header;                          /* owned copy, NULL when the caller keeps the bytes */
-    char *file;                               /* what messages call it */
-    char *names;
-    const struct gguf_key **keys_by_name;
-    const struct gguf_tensor **tensors_by_name;
-    struct gguf **sub;                        /* the other shards: they own their tensors' names */
-    int n_sub;
-    char *part_names;                         /* of parts of fused tensors */
-    char *added_names;                        /* of added tensors, and their values */
-    uint8_t *added;
-};
 
 /* Bytes of one value of each scalar type; 0 for strings and arrays. */
 static const uint8_t value_bytes[] = {
@@ -352,7 +338,7 @@ static int by_place(const void *a, const void *b)
 
 static int index_keys(struct gguf *g, const char *file, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     p->keys_by_name = calloc(g->n_keys + 1, sizeof *p->keys_by_name);
     if (!p->keys_by_name)
         return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " keys", file, g->n_keys);
@@ -367,7 +353,7 @@ static int index_keys(struct gguf *g, const char *file, struct err *e)
 
 static int sort_names(struct gguf *g, const char *file, struct err *e)
 {
-    const struct gguf_tensor **t = ((struct priv *)g->priv)->tensors_by_name;
+    const struct gguf_tensor **t = ((struct gguf_priv *)g->priv)->tensors_by_name;
     qsort(t, g->n_tensors, sizeof *t, by_tensor_name);
     for (uint64_t i = 1; i < g->n_tensors; i++)
         if (!strcmp(t[i - 1]->name, t[i]->name))
@@ -377,7 +363,7 @@ static int sort_names(struct gguf *g, const char *file, struct err *e)
 
 static int index_tensors(struct gguf *g, const char *file, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     free(p->tensors_by_name);
     p->tensors_by_name = calloc(g->n_tensors + 1, sizeof *p->tensors_by_name);
     if (!p->tensors_by_name)
@@ -397,7 +383,7 @@ static int index_tensors(struct gguf *g, const char *file, struct err *e)
  * and freed by the caller. */
 static int build(struct gguf *g, struct walk *w, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     g->keys = calloc(w->n_keys + 1, sizeof *g->keys);
     g->tensors = calloc(w->n_tensors + 1, sizeof *g->tensors);
     p->names = malloc(w->name_bytes + 1);
@@ -428,7 +414,7 @@ static int build(struct gguf *g, struct walk *w, struct err *e)
 static struct gguf *gguf_alloc(const char *file)
 {
     struct gguf *g = calloc(1, sizeof *g);
-    struct priv *p = calloc(1, sizeof *p);
+    struct gguf_priv *p = calloc(1, sizeof *p);
     char *name = strdup(file);
     if (!g || !p || !name) {
         free(g);
@@ -445,7 +431,8 @@ void gguf_close(struct gguf *g)
 {
     if (!g)
         return;
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
+    gguf_forget(g);
     for (int i = 0; i < p->n_sub; i++)
         gguf_close(p->sub[i]);
     for (int i = 0; i < g->n_shards; i++)
@@ -538,7 +525,7 @@ static int open_one(const char *path, struct gguf **out, struct err *e)
         gguf_close(g);
         return err_set(e, ERR_NOMEM, "'%s'", path);
     }
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     int r = file_open(&g->shards[0], path, e);
     if (r < 0) {
         gguf_close(g);
@@ -584,13 +571,13 @@ static int check_shard(const struct gguf *g, const char *path, unsigned index, u
 /* Takes over the file and the tensors of one more shard. */
 static int adopt_shard(struct gguf *g, struct gguf *sub, const char *path, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     p->sub[p->n_sub++] = sub;
     int shard = g->n_shards;
     g->shards[g->n_shards++] = sub->shards[0];
     sub->n_shards = 0;
-    free(((struct priv *)sub->priv)->header);
-    ((struct priv *)sub->priv)->header = NULL;
+    free(((struct gguf_priv *)sub->priv)->header);
+    ((struct gguf_priv *)sub->priv)->header = NULL;
     if (sub->n_tensors > GGUF_MAX_TENSORS - g->n_tensors)
         return err_set(e, ERR_LIMIT, "'%s': the shards hold more than the limit of %u tensors", path,
                        GGUF_MAX_TENSORS);
@@ -607,7 +594,7 @@ static int adopt_shard(struct gguf *g, struct gguf *sub, const char *path, struc
 
 static int open_shards(struct gguf *g, const char *path, unsigned count, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     if (count > GGUF_MAX_SHARDS)
         return err_set(e, ERR_LIMIT, "'%s': key 'split.count' is %u, more than the limit of %d", path,
                        count, GGUF_MAX_SHARDS);
@@ -668,7 +655,7 @@ int gguf_open(const char *path, struct gguf **out, struct err *e)
 
 const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
 {
-    const struct priv *p = g->priv;
+    const struct gguf_priv *p = g->priv;
     uint64_t lo = 0, hi = g->n_keys;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
@@ -685,7 +672,7 @@ const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
 
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
 {
-    const struct priv *p = g->priv;
+    const struct gguf_priv *p = g->priv;
     uint64_t lo = 0, hi = g->n_tensors;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
@@ -702,7 +689,7 @@ const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
 
 const char *gguf_name(const struct gguf *g)
 {
-    return ((const struct priv *)g->priv)->file;
+    return ((const struct gguf_priv *)g->priv)->file;
 }
 
 static int wrong_type(const struct gguf *g, const struct gguf_key *k, const char *wanted, struct err *e)
@@ -857,7 +844,7 @@ static int walk_parts(const struct gguf *g, gguf_parts_fn *parts, void *ctx, str
 
 int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     uint64_t n, n_parts;
     int r = p->part_names ? 0 : walk_parts(g, parts, ctx, NULL, NULL, &n, &n_parts, e);
     if (r < 0 || p->part_names || n_parts == 0)
@@ -870,6 +857,7 @@ int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
         return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " tensors", p->file, n);
     }
     walk_parts(g, parts, ctx, table, names, &n, &n_parts, e);
+    gguf_forget(g);
     free(g->tensors), free(p->tensors_by_name);
     g->tensors = table, g->n_tensors = n;
     p->tensors_by_name = by_name, p->part_names = names;
@@ -880,7 +868,7 @@ int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
 
 int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e)
 {
-    struct priv *p = g->priv;
+    struct gguf_priv *p = g->priv;
     uint64_t all = g->n_tensors + (uint64_t)n;
     size_t bytes;
     assert(n > 0 && len > 0 && !p->added);
@@ -890,7 +878,7 @@ int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t le
     struct gguf_tensor *table = calloc(all, sizeof *table);
     p->added_names = calloc((size_t)n, sizeof *names);
     p->added = malloc(bytes);
-    if (!by_name || !table || !p->added_names || !p->added) {
+    if (!by_name || !table || !p->added_names || !p->added || gguf_know_more(g, all) < 0) {
         free(by_name), free(table);
         return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " tensors", p->file, all);
     }
@@ -907,90 +895,4 @@ int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t le
     for (uint64_t i = 0; i < all; i++)
         by_name[i] = &table[i];
     return sort_names(g, p->file, e);
-}
-
-/* --- contents ---------------------------------------------------------------------------- */
-
-int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf, size_t len,
-              struct err *e)
-{
-    assert(ck_range(offset, len, t->bytes));
-    if (t->memory) {
-        memcpy(buf, t->memory + offset, len);
-        return 0;
-    }
-    if (t->shard >= g->n_shards)
-        return err_set(e, ERR_UNSUPPORTED, "tensor '%s': this header has no file behind it", t->name);
-    int r = 0;
-    for (uint8_t *to = buf; r == 0 && len > 0;) {
-        uint64_t piece = t->piece_bytes ? offset / t->piece_bytes : 0, at = offset - piece * t->piece_bytes;
-        size_t n = t->piece_bytes && len > t->piece_bytes - at ? (size_t)(t->piece_bytes - at) : len;
-        r = file_pread(&g->shards[t->shard], to, n, t->offset + piece * t->stride_bytes + at, e);
-        to += n, offset += n, len -= n;
-    }
-    return r < 0 ? err_wrap(e, "reading tensor '%s'", t->name) : 0;
-}
-
-static int hash_tensor(const struct gguf *g, const struct gguf_tensor *t, uint8_t *buf, struct hash128 *out,
-                       uint64_t *done, void (*on_bytes)(void *ctx, uint64_t done), void *ctx, struct err *e)
-{
-    struct hash *h = hash_new();
-    if (!h)
-        return err_set(e, ERR_NOMEM, "hash state");
-    int r = 0;
-    for (uint64_t at = 0; at < t->bytes;) {
-        size_t n = t->bytes - at < HASH_PIECE ? (size_t)(t->bytes - at) : HASH_PIECE;
-        if ((r = gguf_read(g, t, at, buf, n, e)) < 0)
-            break;
-        hash_update(h, buf, n);
-        at += n;
-        *done += n;
-        if (on_bytes)
-            on_bytes(ctx, *done);
-        if (file_interrupted()) {
-            r = err_set(e, ERR_INTR, "interrupted while hashing tensor '%s'", t->name);
-            break;
-        }
-    }
-    if (r == 0)
-        *out = hash_final128(h);
-    hash_free(h);
-    return r;
-}
-
-/* Tensors are read in file order, for the disk, and combined in the order of their names. */
-int gguf_hash(const struct gguf *g, struct hash128 *model, struct hash128 *tensor_hashes,
-              void (*on_bytes)(void *ctx, uint64_t done), void *ctx, struct err *e)
-{
-    const struct priv *p = g->priv;
-    uint8_t *buf = malloc(HASH_PIECE);
-    struct hash128 *each = calloc(g->n_tensors + 1, sizeof *each);
-    struct hash *h = hash_new();
-    uint64_t done = 0;
-    int r = 0;
-    if (!buf || !each || !h)
-        r = err_set(e, ERR_NOMEM, "hashing %" PRIu64 " tensors", g->n_tensors);
-    for (uint64_t i = 0; r == 0 && i < g->n_tensors; i++)
-        r = hash_tensor(g, &g->tensors[i], buf, &each[i], &done, on_bytes, ctx, e);
-    for (uint64_t i = 0; r == 0 && i < g->n_tensors; i++) {
-        const struct gguf_tensor *t = p->tensors_by_name[i];
-        struct hash128 v = each[t - g->tensors];
-        hash_update_str(h, t->name);
-        hash_update_u32(h, t->type);
-        hash_update_u32(h, (uint32_t)t->n_dims);
-        for (int d = 0; d < t->n_dims; d++)
-            hash_update_u64(h, t->dims[d]);
-        hash_update_u64(h, v.lo);
-        hash_update_u64(h, v.hi);
-    }
-    if (r == 0) {
-        if (model)
-            *model = hash_final128(h);
-        if (tensor_hashes && g->n_tensors)
-            memcpy(tensor_hashes, each, g->n_tensors * sizeof *each);
-    }
-    hash_free(h);
-    free(each);
-    free(buf);
-    return r;
 }

@@ -102,15 +102,34 @@ int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e);
  * them: little-endian). All is copied. Pointers to tensors are no longer valid. ERR_FORMAT where a name is there already. Once. */
 int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e);
 
-/* Read len bytes of a tensor at offset within it. */
+/* Read len bytes of a tensor at offset within it. Where the model has been hashed, or expected, or the tensor read by gguf_read_next, what
+ * comes is what came then: a difference is ERR_IO, and names file, tensor and offset. Any thread may read; tensors of no file and those
+ * of a model of which nothing is known are read as they are. */
 int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf,
               size_t len, struct err *e);
+
+/* From here on the model is known: a tensor's first gguf_read reads it whole, and each later one is compared with that. each: hashes that
+ * the tensors must have, [n_tensors] in table order, zeros where none is known; NULL: of none. Where a tensor has another one that is
+ * ERR_MISMATCH, and names whose hashes they are; whose NULL: they are the file's own, and it is ERR_IO. */
+int gguf_expect(struct gguf *g, const struct hash128 *each, const char *whose, struct err *e);
+
+/* The next len bytes of a tensor that was not read before, from its beginning, in order and once, after gguf_expect: compared, at its
+ * last byte, with the hash that is expected. Several threads may read, each tensors of its own. */
+int gguf_read_next(const struct gguf *g, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+/* The first len bytes, for a look before gguf_read_next: compared with nothing. */
+int gguf_read_ahead(const struct gguf *g, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+/* Memory of what is known of a model, and of one read. */
+uint64_t gguf_known_bytes(const struct gguf *g);
 
 /* Per-tensor content hash (XXH3-128 of its bytes) and identity of the whole model: XXH3-128 over the
  * tensors in ascending byte order of their names, each as u32 name length, name, u32 type,
  * u32 n_dims, u64 dims[n_dims], u64 hash.lo, u64 hash.hi. Does not depend on sharding, file order, alignment or
  * metadata. tensor_hashes: [n_tensors] in table order, or NULL. on_bytes, when not NULL, is
- * called with bytes hashed so far. ERR_INTR when file_interrupted(). */
+ * called with bytes hashed so far. From here on the model is known (gguf_read). A weight, or the scale of a quant block, that is no
+ * finite number is ERR_FORMAT and names tensor and element, here and wherever a tensor is read for the first time. ERR_INTR when
+ * file_interrupted(). */
 int gguf_hash(const struct gguf *g, struct hash128 *model, struct hash128 *tensor_hashes,
               void (*on_bytes)(void *ctx, uint64_t done), void *ctx, struct err *e);
 

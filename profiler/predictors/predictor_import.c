@@ -3,7 +3,6 @@
 #include "profiler/predictors/predictor_import.h"
 
 #include "common/base/file.h"
-#include "common/base/hash.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 #include "profiler/predictors/predictor.h"
@@ -47,31 +46,11 @@ static int read_threshold(struct import *p, struct err *e)
 
 /* ---- weights ---- */
 
-static int same_as_traced(const struct import *p, const struct gguf_tensor *t, const void *data, struct err *e)
-{
-    char a[HASH_TEXT], b[HASH_TEXT];
-    struct hash128 is = hash_128(data, (size_t)t->bytes);
-    for (int i = 0; i < p->info->n_tensors; i++) {
-        const struct trace_tensor *x = &p->info->tensors[i];
-        if (strcmp(x->name, t->name))
-            continue;
-        if (hash_equal(is, x->hash))
-            return 0;
-        hash_text(is, a), hash_text(x->hash, b);
-        return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s", t->name,
-                       gguf_name(p->m->gguf), a, p->info->path, b);
-    }
-    return err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", gguf_name(p->m->gguf),
-                   t->name, p->info->path);
-}
-
 static int read_tensor(const struct import *p, const struct gguf_tensor *t, void **out, struct err *e)
 {
     free(*out);
     *out = malloc((size_t)t->bytes);
-    int r = *out ? gguf_read(p->m->gguf, t, 0, *out, (size_t)t->bytes, e)
-                 : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
-    return r < 0 ? r : same_as_traced(p, t, *out, e);
+    return *out ? gguf_read(p->m->gguf, t, 0, *out, (size_t)t->bytes, e) : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
 }
 
 static int read_layer(struct import *p, int layer, struct predict *out, struct err *e)
@@ -134,11 +113,10 @@ static int figures(struct import *p, const struct predict *w, const struct predi
 static int read_matrix(const struct import *p, const struct gguf_tensor *t, float *out, struct err *e)
 {
     struct predictor_tensor x;
-    int r = predictor_tensor_open(p->m->gguf, t, p->info, &x, e);
+    int r = predictor_tensor_open(p->m->gguf, t, &x, e);
     if (r < 0)
         return r;
     r = predictor_tensor_next(&x, 1, out, e);
-    predictor_tensor_close(&x);
     return r;
 }
 

@@ -250,39 +250,14 @@ int predictor_layer_edges(const struct model *m, int layer, float **out, struct 
     return r;
 }
 
-int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, const struct trace_info *trace,
-                          struct predictor_tensor *out, struct err *e)
+int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, struct predictor_tensor *out, struct err *e)
 {
     const struct quant_traits *q = quant_traits(t->type);
     if (!q || !q->dequant)
         return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, which cannot be read", t->name,
                        q ? q->name : "unknown");
-    *out = (struct predictor_tensor){ .gguf = g, .tensor = t, .trace = trace, .hash = hash_new() };
-    return out->hash ? 0 : err_set(e, ERR_NOMEM, "hashing '%s'", t->name);
-}
-
-void predictor_tensor_close(struct predictor_tensor *t)
-{
-    hash_free(t->hash);
-    *t = (struct predictor_tensor){ 0 };
-}
-
-static int check_hash(const struct predictor_tensor *t, struct err *e)
-{
-    char a[HASH_TEXT], b[HASH_TEXT];
-    for (int i = 0; i < t->trace->n_tensors; i++) {
-        const struct trace_tensor *x = &t->trace->tensors[i];
-        if (strcmp(x->name, t->tensor->name))
-            continue;
-        struct hash128 is = hash_final128(t->hash);
-        if (hash_equal(is, x->hash))
-            return 0;
-        hash_text(is, a), hash_text(x->hash, b);
-        return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s",
-                       t->tensor->name, gguf_name(t->gguf), a, t->trace->path, b);
-    }
-    return err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", gguf_name(t->gguf),
-                   t->tensor->name, t->trace->path);
+    *out = (struct predictor_tensor){ .gguf = g, .tensor = t };
+    return 0;
 }
 
 int predictor_tensor_next(struct predictor_tensor *t, int n_blocks, float *out, struct err *e)
@@ -298,12 +273,11 @@ int predictor_tensor_next(struct predictor_tensor *t, int n_blocks, float *out, 
         size_t n = bytes - at < step ? (size_t)(bytes - at) : step;
         if ((r = gguf_read(t->gguf, x, t->done + at, buf, n, e)) < 0)
             break;
-        hash_update(t->hash, buf, n);
         size_t elems = n / (size_t)q->block_bytes * (size_t)q->block_elems;
         q->dequant(out, buf, elems);
         out += elems;
     }
     free(buf);
     t->done += bytes;
-    return !r && t->done >= x->bytes ? check_hash(t, e) : r;
+    return r;
 }

@@ -63,18 +63,14 @@ int predictor_biases(const struct model *m, int layer, int block, float *out[2],
  * neurons have none. The caller frees them, after an error too. */
 int predictor_layer_edges(const struct model *m, int layer, float **out, struct err *e);
 
-/* Floats of one block's share of a tensor, out[elements]. Blocks are read in order from 0; after the last the tensor's
- * hash is compared with the trace's: ERR_MISMATCH. One reader per tensor and pass. */
+/* Floats of one block's share of a tensor, out[elements]. Blocks are read in order from 0. That the
+ * tensor is the one that was traced is gguf_read's to see (trace_expect). One reader per tensor and pass. */
 struct predictor_tensor {
     const struct gguf *gguf;
     const struct gguf_tensor *tensor;
-    const struct trace_info *trace;
-    struct hash *hash;
     uint64_t done;
 };
-int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, const struct trace_info *trace,
-                          struct predictor_tensor *out, struct err *e);
-void predictor_tensor_close(struct predictor_tensor *t);
+int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, struct predictor_tensor *out, struct err *e);
 int predictor_tensor_next(struct predictor_tensor *t, int n_blocks, float *out, struct err *e);
 
 #endif

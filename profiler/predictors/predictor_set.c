@@ -243,14 +243,11 @@ static int run_pass(struct pass *s, struct err *e)
     if (!r && (r = read_norm(p, MODEL_ATTN_NORM, s->layer, norms, e)) == 0 &&
         (r = read_norm(p, MODEL_FFN_NORM, s->layer, norms + d, e)) == 0 &&
         (r = predictor_layer_load(&p->samples, s->layer, p->o.inputs, norms, norms + d, &l, e)) == 0 &&
-        (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_GATE], p->info, &t.gate, e)) == 0 &&
+        (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_GATE], &t.gate, e)) == 0 &&
         ((!t.two && !t.loss_weighting) ||
-         (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_UP], p->info, &t.up, e)) == 0) &&
-        (!t.loss_weighting || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_DOWN], p->info, &t.down, e)) == 0))
+         (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_UP], &t.up, e)) == 0) &&
+        (!t.loss_weighting || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_DOWN], &t.down, e)) == 0))
         r = all_blocks(s, &l, &t, e);
-    predictor_tensor_close(&t.gate);
-    predictor_tensor_close(&t.up);
-    predictor_tensor_close(&t.down);
     predictor_layer_free(&l);
     free(norms);
     return r;
@@ -841,5 +838,5 @@ uint64_t predictor_set_memory(const struct predictor_set *p)
     uint64_t matrices = f * d * 4 * ((h->act == MODEL_ACT_DRELU ? 3 : 2) + (p->o.loss_weighting > 0 ? 2 : 0)) + d * d * 4 * 10;
     uint64_t training = p->o.epochs ? (d + f) * k * 4 * 7 + (f / 256 + 3) * BATCH * k * 4 : 0;
     uint64_t counts = (uint64_t)p->n_ranks * PREDICT_INPUTS * (1u << 20) + w * ((2u << 20) + 64 * f * 4);
-    return samples + matrices + training + (d + f) * k * 8 + counts + (32u << 20);
+    return samples + matrices + training + (d + f) * k * 8 + counts + gguf_known_bytes(p->model->gguf) + (32u << 20);
 }

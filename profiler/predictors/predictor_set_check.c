@@ -96,14 +96,12 @@ static int layer(struct check *c, int at, unsigned inputs, float *scratch, struc
     if ((r = gguf_read(m->gguf, t[MODEL_ATTN_NORM], 0, scratch, t[MODEL_ATTN_NORM]->bytes, e)) == 0 &&
         (r = gguf_read(m->gguf, t[MODEL_FFN_NORM], 0, scratch + d, t[MODEL_FFN_NORM]->bytes, e)) == 0 &&
         (r = predictor_layer_load(&c->samples, at, inputs, scratch, scratch + d, &l, e)) == 0 &&
-        (r = predictor_tensor_open(m->gguf, t[MODEL_FFN_GATE], c->info, &tg, e)) == 0 && up)
-        r = predictor_tensor_open(m->gguf, t[MODEL_FFN_UP], c->info, &tu, e);
+        (r = predictor_tensor_open(m->gguf, t[MODEL_FFN_GATE], &tg, e)) == 0 && up)
+        r = predictor_tensor_open(m->gguf, t[MODEL_FFN_UP], &tu, e);
     for (int k = 0; k < n_blocks && !r; k++)
         if ((r = predictor_tensor_next(&tg, n_blocks, gate, e)) == 0 &&
             (!up || (r = predictor_tensor_next(&tu, n_blocks, up, e)) == 0))
             r = block(c, &l, k, gate, up, e);
-    predictor_tensor_close(&tg);
-    predictor_tensor_close(&tu);
     predictor_layer_free(&l);
     return r;
 }

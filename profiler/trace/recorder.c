@@ -269,7 +269,7 @@ void recorder_sizes(const struct recorder *t, struct recorder_sizes *out)
         trace_set_dims(&t->info, k, dims, &row);
         s.trace_bytes += dims[0] * row * (trace_set_specs[k].part == TRACE_PART_LAYER ? layers : 1);
     }
-    s.memory_bytes = forward_bytes(t->m, t->threads, t->max_len, largest, 1) + observe_size(h) * 4;
+    s.memory_bytes = forward_bytes(t->m, t->threads, t->max_len, largest, 1) + observe_size(h) * 4 + gguf_known_bytes(t->m->gguf);
     /* Two per weight that a token meets, and attention's two products over half of each sequence on average. */
     double weights = 0, used = h->n_experts > 0 ? (double)h->n_experts_used / h->n_experts : 1;
     for (int i = 0; i < t->info.n_tensors; i++) {

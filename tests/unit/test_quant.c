@@ -240,8 +240,47 @@ static void always_finite(void)
     }
 }
 
+/* Random blocks of every type: what is found is what gives numbers that are not finite. A new type whose scales are not looked at fails
+ * here. */
+static void not_finite(void)
+{
+    static uint8_t buf[70 * 256];
+    static float out[70 * 256];
+    for (uint32_t type = 0; type < QUANT_LIMIT; type++) {
+        const struct quant_traits *t = quant_traits(type);
+        int wrong = 0, found = 0, clean = 0;
+        if (!t || !t->dequant)
+            continue;
+        for (int seed = 0; seed < 300; seed++) {
+            srand((unsigned)seed);
+            size_t n = 1 + (size_t)rand() % 70, first = n, elems = (size_t)t->block_elems;
+            for (size_t i = 0; i < n * (size_t)t->block_bytes; i++)
+                buf[i] = (uint8_t)rand();
+            for (size_t i = 0; type == QUANT_MXFP4 && i < n; i++) /* else small elements of a scale that is too large are finite */
+                buf[17 * i] = (uint8_t)(rand() % 60 ? rand() % 253 : 255), buf[17 * i + 1] = 7;
+            for (size_t i = 0; i < n; i++) { /* more blocks without than chance gives */
+                uint8_t *b = buf + i * (size_t)t->block_bytes;
+                t->dequant(out, b, elems);
+                for (size_t k = 0; k < elems && rand() % 40; k++)
+                    if (!isfinite(out[k])) {
+                        memset(b, 0x11, (size_t)t->block_bytes);
+                        break;
+                    }
+            }
+            t->dequant(out, buf, n * elems);
+            for (size_t i = n * elems; i-- > 0;)
+                first = isfinite(out[i]) ? first : i / elems;
+            wrong += quant_first_not_finite(type, buf, n) != first;
+            found += first < n, clean += first == n;
+        }
+        CHECK_MSG(wrong == 0 && found > 0 && clean > 0, "%s: %d wrong of %d with and %d without", t->name, wrong, found, clean);
+    }
+    CHECK(quant_first_not_finite(QUANT_LIMIT, buf, 3) == 3 && quant_first_not_finite(QUANT_TQ1_0, buf, 3) == 3);
+}
+
 int main(void)
 {
+    not_finite();
     vectors();
     quality();
     always_finite();

@@ -23,6 +23,10 @@ const struct trace_info *trace_info(const struct trace *t);
 /* Read everything and compare with the stored hashes: ERR_FORMAT names the group that differs. */
 int trace_verify(struct trace *t, struct err *e);
 
+/* From here on g is the model that was traced, or reading a tensor of it is ERR_MISMATCH, and what is read again is what was read
+ * before (gguf_read). g has been opened as a model h, with the trace's thresholds. */
+int trace_expect(struct trace *t, const struct model_hparams *h, struct gguf *g, struct err *e);
+
 /* Where sequences begin: [n_sequences + 1] token indices, borrowed; and each one's index in the whole corpus. */
 const uint64_t *trace_sequence_starts(const struct trace *t);
 const uint64_t *trace_sequence_index(const struct trace *t);

@@ -50,6 +50,28 @@ static int verify_part(struct trace *t, enum trace_part part, int layer, struct 
     return 0;
 }
 
+int trace_expect(struct trace *t, const struct model_hparams *h, struct gguf *g, struct err *e)
+{
+    const struct trace_info *i = trace_info(t);
+    struct hash128 *want = calloc(g->n_tensors + 1, sizeof *want);
+    if (!want)
+        return err_set(e, ERR_NOMEM, "hashes of %llu tensors", (unsigned long long)g->n_tensors);
+    const struct hash128 none = { 0, 0 };
+    int r = 0;
+    for (int k = 0; k < i->n_tensors; k++) {
+        const struct gguf_tensor *x = gguf_tensor(g, i->tensors[k].name);
+        if (x)
+            want[x - g->tensors] = i->tensors[k].hash;
+    }
+    for (uint64_t k = 0; k < g->n_tensors && r == 0; k++)
+        if (hash_equal(want[k], none) && !model_leaves_out(h, g->tensors[k].name))
+            r = err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", gguf_name(g), g->tensors[k].name,
+                        i->path);
+    r = r < 0 ? r : gguf_expect(g, want, i->path, e);
+    free(want);
+    return r;
+}
+
 int trace_verify(struct trace *t, struct err *e)
 {
     const struct trace_info *i = trace_info(t);

@@ -133,6 +133,9 @@ done
 
 # ---- identities ----
 
+# keep FILE: standard input, whole or not at all; a link of that name is replaced, and not followed.
+keep() { rm -f -- "$1.new" && cat > "$1.new" && mv -f -- "$1.new" "$1"; }
+
 digest_of() { sha256sum | cut -c1-32; }
 
 # Device, inode, size and times: as long as they stand, and are older than the look at the file, so does the content.
@@ -153,7 +156,7 @@ content()
     old_digest=$(cat -- "$@" | digest_of; exit "${PIPESTATUS[0]}") || return 3
     newest=$(stat -L -c '%Z' -- "$@" | sort -n | tail -n 1)
     if [ "$newest" -lt $((now - 2)) ]; then # else a further change might not show in its times
-        printf '%s %s\n' "$stats" "$old_digest" > "$record.new" && mv -f -- "$record.new" "$record"
+        printf '%s %s\n' "$stats" "$old_digest" | keep "$record"
     fi
     echo "$old_digest"
 }
@@ -196,7 +199,7 @@ differs()
 # made STAGE KEY RESULT: keeps the record of a result that is there.
 made()
 {
-    printf '%s\nresult\t%s\n' "$2" "$3" > "$state/$1.new" && mv -f -- "$state/$1.new" "$state/$1" || exit 1
+    printf '%s\nresult\t%s\n' "$2" "$3" | keep "$state/$1" || exit 1
 }
 
 # show COMMAND...: the command as one would type it.
@@ -256,7 +259,7 @@ fi
 mkdir -p -- "$state" || exit 1
 [ -w "$out" -a -w "$state" ] || fail 1 "'$out' cannot be written; name another folder with --out"
 if command -v flock > /dev/null; then
-    exec 9> "$state/lock" || exit 1
+    exec 9>> "$state/lock" || exit 1
     flock -n 9 || { echo "$prog: another one works in '$out'; waiting until it has ended" >&2; flock 9 || exit 1; }
 fi
 rm -f -- "$out"/{traces.h5,plan.json,model.thermo}.tmp-* "$out"/{trace,plan}.settings # of programs that were killed, of older versions
@@ -266,7 +269,7 @@ if [ -z "$memory" ]; then # what was free the first time, as long as that much s
     free=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)
     [ ! -e "$state/memory" ] || read -r memory < "$state/memory"
     [[ $memory =~ ^[0-9]+KiB$ && ${memory%KiB} -le $free ]] || memory=$((free / 2))KiB
-    echo "$memory" > "$state/memory"
+    keep "$state/memory" <<< "$memory" || exit 1
 fi
 
 if [ -n "$hardware" ]; then
@@ -289,6 +292,14 @@ if [[ ${model##*/} =~ ^(.*)-00001-of-([0-9]{5})\.gguf$ ]]; then
         [ ! -e "$f" ] || shards+=("$f")
     done
 fi
+written=("$traces" "$traces.partial" "$plan" "$pack")
+[ -n "$hardware" ] || written+=("$measured")
+for f in "${shards[@]}" "$prompts" ${hardware:+"$hardware"}; do
+    for o in "${written[@]}"; do
+        ! [ "$f" -ef "$o" ] || fail 2 "'$f' and '$o' are the same file, which would be overwritten; nothing was touched: copy it, or name" \
+            "another folder with --out"
+    done
+done
 model_stats=$(stats_of "${shards[@]}") && model_id=$(content model "${shards[@]}") || fail 3 "cannot read '$model'"
 prompts_id=$(content prompts "$prompts") || fail 3 "cannot read '$prompts'"
 version=$(version_of thermo-profile | tr ' ' '\n' | sed -n '/^trace$/,/,/p' | tr -dc '0-9')
@@ -348,7 +359,7 @@ if stage "1 trace" "which neurons fire" "$why"; then
     fi
     if [ $r -ne 0 ]; then
         rm -f -- "$traces.partial" "$traces" || exit 1
-        printf '%s\n' "$trace_key" > "$state/trace.begun" || exit 1
+        keep "$state/trace.begun" <<< "$trace_key" || exit 1
         set_trace
         run "${trace[@]}"
         ended $? trace

@@ -104,6 +104,11 @@ fi
 for name in work out model prompts; do [ -n "${!name}" ] || die "--$name is needed"; done
 [ ${#last[@]} -eq 0 ] || die "${last[0]} is for plans"
 for f in "$model" "$prompts"; do [ -r "$f" ] || die "cannot read '$f'" 3; done
+for f in "$model" "$prompts"; do
+    for o in "$out" "$work/settings" "$work/last-job"; do
+        ! [ "$f" -ef "$o" ] || die "'$f' and '$o' are the same file, which would be overwritten; nothing was touched: give --out a name of its own"
+    done
+done
 mkdir -p "$work/log" || exit 1
 
 # What the folder's shards are of: the same settings, prompts of the same content, a model file that was not touched.

@@ -165,7 +165,7 @@ FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZ
 # The parsers, and what they name, are in these; a target that needs more says so when it is linked.
 FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
-                $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
+                $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 
 $(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")

@@ -123,7 +123,8 @@ static int scan(struct journal *j, uint64_t size, struct err *e)
             break;
         if ((r = get(j, &h, sizeof h, j->end, e)) < 0)
             return r;
-        if (h.mark != HEAD_MARK || h.first != journal_next(j) || !h.n || !ck_range(body, h.bytes, size - sizeof t))
+        if (h.mark != HEAD_MARK || h.first != journal_next(j) || !h.n || h.n > UINT64_MAX - h.first ||
+            !ck_range(body, h.bytes, size - sizeof t))
             break;
         const struct journal_record rec = { h.first, h.n, body, h.bytes };
         if ((r = get(j, &t, sizeof t, body + h.bytes, e)) < 0)

@@ -30,6 +30,26 @@ check "slurm.sh with a model that is not there" says 3 "cannot read 'none.gguf'"
     --model none.gguf --prompts README.md
 check "slurm.sh with more shards than there is to do" says 3 "shard 99 of 100 has nothing to do" scripts/slurm.sh trace --shards 100 --work "$tmp/w" \
     --out "$tmp/o" --model datasets/models/reglu-tales-10m-f16.gguf --prompts datasets/prompts/stories-profile.csv -- --max-tokens 500
+# What a script writes is none of what it reads, whatever leads to it, and links among its records are not followed.
+spared() # STATUS PATTERN COMMAND...: README's copy $tmp/in stays
+{
+    says "$@" && cmp README.md "$tmp/in"
+}
+cp README.md "$tmp/in"
+for o in traces.h5 traces.h5.partial plan.json model.thermo hardware.sqlite; do
+    rm -rf "$tmp/p" && mkdir -p "$tmp/p/.pipeline" && ln "$tmp/in" "$tmp/p/$o"
+    check "pipeline.sh with a model that is its $o" spared 2 "$o' are the same file" scripts/pipeline.sh --model "$tmp/in" --out "$tmp/p" --fresh
+    check "pipeline.sh with prompts that are its $o" spared 2 "$o' are the same file" scripts/pipeline.sh --model README.md --prompts "$tmp/in" --out "$tmp/p"
+done
+for o in in ./in again; do
+    ln -sf "$tmp/in" "$tmp/again"
+    check "slurm.sh with an --out that is its model ($o)" spared 2 "are the same file" scripts/slurm.sh trace --shards 2 --work "$tmp/w" --out "$tmp/$o" \
+        --model "$tmp/in" --prompts README.md --dry-run
+done
+rm -rf "$tmp/p" && mkdir -p "$tmp/p/.pipeline"
+for o in lock memory model.digest.new trace.begun.new; do ln -s "$tmp/in" "$tmp/p/.pipeline/$o"; done
+check "pipeline.sh with links among its records" spared 3 "README.md" scripts/pipeline.sh --model README.md --out "$tmp/p"
+
 for s in trace merge plans; do
     check "$s.sbatch --help" says 0 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch --help
     check "$s.sbatch without anything" says 1 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch

@@ -14,6 +14,9 @@ import statistics
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+import outputs  # noqa: E402  (beside this file)
+
 BIN = os.environ.get("BIN") or "build/bin"
 SIZES = (1, 2, 4, 8, 16, 32)
 
@@ -103,6 +106,7 @@ def compared(limit, bench):
 
 def main():
     o = arguments()
+    outputs.refuse([o.json], filter(None, [o.model, o.traces, o.text, o.hardware]))
     os.makedirs(o.work, exist_ok=True)
     hardware, rows = measure(o), []
     for memory in o.memory.split(","):
@@ -114,9 +118,7 @@ def main():
         print(f"| {r['mode']} mode, {r['memory']} | " + " | ".join(
             f"{t['measured']:.3g} ({100 * t['deviation']:+.0f} %)" for t in r["tests"]) + " |")
     if o.json:
-        with open(o.json, "w", encoding="utf-8") as f:
-            json.dump(rows, f, indent=1)
-            f.write("\n")
+        outputs.write_whole(o.json, json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -277,14 +277,13 @@ def parse(argv):
 
 def check_outputs(args, files):
     """A page must not replace an input or another page, nor lie among the plans."""
-    seen = {os.path.realpath(f): f for f in args.model + files}
+    found = plans.outputs.same((args.page, args.markdown, args.json), args.model + files)
+    if found:
+        raise plans.Stop(2, "'%s' is also '%s': it would be replaced" % found)
     for path in filter(None, (args.page, args.markdown, args.json)):
         where = os.path.realpath(path)
-        if where in seen:
-            raise plans.Stop(2, f"'{path}' is also '{seen[where]}': it would be replaced")
         if os.path.commonpath([where, os.path.realpath(args.plans)]) == os.path.realpath(args.plans):
             raise plans.Stop(2, f"'{path}' lies in '{args.plans}', which is for plans alone")
-        seen[where] = path
 
 
 def main(argv):

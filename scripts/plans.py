@@ -22,6 +22,9 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 
+sys.dont_write_bytecode = True
+import outputs  # noqa: E402  (beside this file)
+
 STATUS = """exit status:
   0    every limit of the matrix has its plan; with --baseline: no promise got worse
   1    with --baseline: a plan promises less than the one that was kept, or there is none any more; or a program failed
@@ -190,6 +193,8 @@ class Maker:
                 record = json.load(f)
         except (OSError, ValueError):
             return None
+        if not isinstance(record, dict):
+            return None
         if record.get("refusal") and not os.path.exists(plan.path):
             return record
         if record.get("sha256") and os.path.isfile(plan.path) and file_digest(plan.path) == record["sha256"]:
@@ -274,14 +279,9 @@ def said(err):
 
 
 def write_whole(path, text):
-    temporary = f"{path}.tmp-{os.getpid()}-{threading.get_ident()}"
     try:
-        with open(temporary, "w", encoding="utf-8") as f:
-            f.write(text)
-        os.replace(temporary, path)
+        outputs.write_whole(path, text)
     except OSError as e:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
         raise Stop(1, f"cannot write '{path}': {e.strerror}") from e
 
 
@@ -460,16 +460,14 @@ def check(args):
 
 def check_outputs(args, files):
     """A report must not replace an input, nor lie among the plans."""
+    found = outputs.same((args.json, args.junit), [args.model] + files)
+    if found:
+        raise Stop(2, "'%s' is an input or another report, '%s': it would be replaced" % found)
     for path in filter(None, (args.json, args.junit)):
         where = os.path.realpath(path)
-        for source in [args.model] + files:
-            if where == os.path.realpath(source):
-                raise Stop(2, f"'{path}' is an input, '{source}': the report would replace it")
         for folder in filter(None, (args.plans, args.baseline)):
             if os.path.commonpath([where, os.path.realpath(folder)]) == os.path.realpath(folder):
                 raise Stop(2, f"'{path}' lies in '{folder}', which is for plans alone")
-    if args.json and args.junit and os.path.realpath(args.json) == os.path.realpath(args.junit):
-        raise Stop(2, f"--json and --junit are both '{args.json}'")
 
 
 def interrupt(number, frame):

@@ -10,12 +10,16 @@ the words that it begins with are the same. --answers writes all answers side by
 """
 import argparse
 import csv
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import outputs  # noqa: E402  (beside this file)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -49,6 +53,7 @@ def main():
     p.add_argument("--answers", metavar="FILE", help="write all answers side by side, as a table")
     p.add_argument("--json", action="store_true", help="counts as JSON on stdout")
     a = p.parse_args()
+    outputs.refuse([a.answers], [a.questions] + [f for m in a.models for f in m.partition("=")[2].split(",", 1)])
     with open(a.questions, newline="") as f:
         rows = list(csv.DictReader(f))
     if not rows or not all(r.get("text") and r.get("answer") for r in rows):
@@ -68,11 +73,12 @@ def main():
               "same_words": round(sum(same_words(x, y) for x, y in zip(ts, answers[0])) / len(rows), 1)}
              for n, ok, ts in zip(names, right, answers)]
     if a.answers:
-        with open(a.answers, "w", newline="") as f:
-            w = csv.writer(f, lineterminator="\n")
-            w.writerow(["id", "question"] + [c for n in names for c in (n, n + " right")])
-            for i, row in enumerate(rows):
-                w.writerow([row.get("id", i), row["text"]] + [c for ts, ok in zip(answers, right) for c in (ts[i], int(ok[i]))])
+        f = io.StringIO(newline="")
+        w = csv.writer(f, lineterminator="\n")
+        w.writerow(["id", "question"] + [c for n in names for c in (n, n + " right")])
+        for i, row in enumerate(rows):
+            w.writerow([row.get("id", i), row["text"]] + [c for ts, ok in zip(answers, right) for c in (ts[i], int(ok[i]))])
+        outputs.write_whole(a.answers, f.getvalue(), newline="")
     if a.json:
         print(json.dumps(table))
         return

@@ -12,6 +12,8 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+import outputs  # noqa: E402  (beside this file)
+
 BIN = os.environ.get("BIN", "build/bin")
 DENSE, EXPERTS = "datasets/descriptions/bamboo-7b.json", "datasets/descriptions/turbosparse-mixtral-47b.json"
 MODELS = {
@@ -185,6 +187,7 @@ def main():
     p.add_argument("--json", metavar="FILE", help="every point")
     p.add_argument("--markdown", metavar="FILE", help="the tables")
     args = p.parse_args()
+    outputs.refuse((args.json, args.markdown), [DENSE, EXPERTS, *DEVICES.values()])
     for name, known in (("models", MODELS), ("devices", DEVICES), ("qualities", QUALITIES), ("batches", map(str, (1, 2, 4, 8, 16, 32)))):
         known = list(known)
         for x in getattr(args, name).split(","):
@@ -202,11 +205,9 @@ def main():
             cases.append({"model": model, "device": device, "quality": quality, "batch": batch, "points": points})
             print(list(rows_of(cases[-1:]))[-1], flush=True)
             if args.json:
-                with open(args.json, "w", encoding="utf-8") as f:
-                    json.dump({"format": "thermo-study", "revision": 1, "context": CONTEXT, "cases": cases}, f, indent=1)
+                outputs.write_whole(args.json, json.dumps({"format": "thermo-study", "revision": 1, "context": CONTEXT, "cases": cases}, indent=1))
             if args.markdown:
-                with open(args.markdown, "w", encoding="utf-8") as f:
-                    f.write("\n".join([*rows_of(cases), "", *curves_of(cases), ""]))
+                outputs.write_whole(args.markdown, "\n".join([*rows_of(cases), "", *curves_of(cases), ""]))
     return bad
 
 

@@ -47,6 +47,18 @@ for o in in ./in again; do
         --model "$tmp/in" --prompts README.md --dry-run
 done
 rm -rf "$tmp/p" && mkdir -p "$tmp/p/.pipeline"
+for o in in ./in again; do
+    check "questions.py with --answers that are its questions ($o)" spared 2 "are the same file" scripts/questions.py --questions "$tmp/in" \
+        --answers "$tmp/$o" "x=$tmp/in,README.md"
+    check "batches.py with a --json that is its trace ($o)" spared 2 "are the same file" scripts/batches.py --model README.md --traces "$tmp/in" \
+        --memory 1GiB --json "$tmp/$o"
+done
+ln "$tmp/in" "$tmp/hard.json"
+ln -s in "$tmp/in.json"
+check "study.py: two files in one" says 2 "are the same file" scripts/study.py --json "$tmp/in" --markdown "$tmp/hard.json"
+check "plans.py with a report that is its model" spared 2 "is an input" scripts/plans.py --model "$tmp/in.json" --memory 1GiB --devices datasets/devices/oneplus-12.csv \
+    --json "$tmp/hard.json"
+check "devices.py with a page that is its model" spared 2 "would be replaced" scripts/devices.py --model "$tmp/in" --page "$tmp/hard.json"
 for o in lock memory model.digest.new trace.begun.new; do ln -s "$tmp/in" "$tmp/p/.pipeline/$o"; done
 check "pipeline.sh with links among its records" spared 3 "README.md" scripts/pipeline.sh --model README.md --out "$tmp/p"
 

@@ -1,5 +1,5 @@
-/* Fuzz entry: any bytes as the state of an interrupted run, of a trace's and of results. The first byte says how they get there: 0, they are
- * the file; else they are records with right checksums, each a byte of how many things it says it has and a u16 of how long it is. What
+/* Fuzz entry: any bytes as the state of an interrupted run, of a trace's and of results. The first byte says how they get there: 0, they
+ * are the file; else they are records with right checksums, each a byte of how many things it says it has and a u16 of how long it is. What
  * is taken up can be read, is without gaps, and goes on; of results, the file that comes of it has each of them once. */
 #include "common/base/file.h"
 #include "common/base/journal.h"

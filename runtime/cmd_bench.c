@@ -382,28 +382,28 @@ static void print_md(const struct bench *b)
 static void print_shares(const struct test *t)
 {
     double tokens = tokens_of(t);
-    print(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
+    print_json_to(stdout, ",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
            (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
            (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
-    print(",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
+    print_json_to(stdout, ",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
            (double)t->s.verify_ns / 1e6 / tokens);
-    print(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
+    print_json_to(stdout, ",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
            (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
            (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);
-    print(",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
+    print_json_to(stdout, ",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
 }
 
 static void print_json(const struct bench *b)
 {
     fputs("{", stdout);
     report_configuration(stdout, b->s, b->g);
-    print(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
+    print_json_to(stdout, ",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
            (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true",
            b->interrupted ? "true" : "false");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
-        print("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
+        print_json_to(stdout, "%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
                "per_token\":%.6g"
                ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
                i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
@@ -411,13 +411,13 @@ static void print_json(const struct bench *b)
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
         print(",\"sequences\":%d", t->sequences);
         if (predicted_rate(b, t) > 0)
-            print(",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
+            print_json_to(stdout, ",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
         if (predicted_ms(b, t) > 0)
-            print(",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
-        print(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
+            print_json_to(stdout, ",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
+        print_json_to(stdout, ",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
         print_shares(t);
         for (int k = 0; k < n; k++)
-            print("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
+            print_json_to(stdout, "%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
         fputs("]}", stdout);
     }
     fputs("]}\n", stdout);

@@ -28,7 +28,7 @@ static void put_logits(const float *logits, int n)
 {
     fputs("{\"logits\":[", stdout);
     for (int i = 0; i < n; i++)
-        print("%s%.9g", i ? "," : "", (double)logits[i]);
+        print_json_to(stdout, "%s%.9g", i ? "," : "", (double)logits[i]);
     fputs("]}\n", stdout);
 }
 

@@ -125,9 +125,9 @@ static int piece(struct run *q, const int32_t *ids, int n, float *keep, struct e
     return r < 0 ? r : session_feed(&q->session, ids, n, SESSION_PREDICTED, &done, e);
 }
 
-/* Tokens [from, to) of the last piece, each with the text's next one, next[i]; as many at a time as there is room for. keep:
- * what exact mode made of them, or NULL. */
-static int score_tokens(struct run *q, const int32_t *next, int from, int to, const float *keep, struct err *e)
+/* Tokens [from, to) of the last piece, of `passed` tokens, each with the text's next one, next[i]; as many at a time as there is room for.
+ * keep: what exact mode made of them, or NULL. */
+static int score_tokens(struct run *q, const int32_t *next, int passed, int from, int to, const float *keep, struct err *e)
 {
     size_t d = (size_t)q->s->pack->h.d_model, vocab = (size_t)q->s->pack->h.n_vocab;
     int rows, one, r;
@@ -141,8 +141,13 @@ static int score_tokens(struct run *q, const int32_t *next, int from, int to, co
         if ((r = session_head(&q->session, session_hidden(&q->session) + (size_t)i * d, n, v, e)) < 0 ||
             (keep && (r = session_head(&q->exact, keep + (size_t)i * d, n, exact, e)) < 0))
             return r;
-        for (int k = 0; k < n; k++)
-            add_scores(v + (size_t)k * vocab, keep ? exact + (size_t)k * vocab : NULL, (int)vocab, next[i + k], &q->sum);
+        for (int k = 0, at = session_n_pos(&q->session) - passed + i + 1; k < n; k++, at++) {
+            const float *own = v + (size_t)k * vocab, *other = keep ? exact + (size_t)k * vocab : NULL;
+            if ((r = session_check_logits(&q->session, own, at, e)) < 0 ||
+                (other && (r = session_check_logits(&q->exact, other, at, e)) < 0))
+                return r;
+            add_scores(own, other, (int)vocab, next[i + k], &q->sum);
+        }
     }
     return 0;
 }
@@ -179,7 +184,7 @@ static int window(struct run *q, const int32_t *ids, int32_t first_id, struct er
         if ((r = piece(q, tokens, n, keep, e)) < 0)
             return r;
         int from = first > at + 1 ? first - at - 1 : 0, to = n < a->ctx - at - 1 ? n : a->ctx - at - 1;
-        if ((r = score_tokens(q, ids + at + 1, from, to, keep, e)) < 0)
+        if ((r = score_tokens(q, ids + at + 1, n, from, to, keep, e)) < 0)
             return r;
     }
     q->sum.windows++;
@@ -190,7 +195,7 @@ static void print_against(const struct args *a, const struct sum *t)
 {
     double n = (double)t->scored, exact = exp(t->exact_nll / n), ratio = exp((t->nll - t->exact_nll) / n);
     if (a->json)
-        print("\"against\":{\"mode\":\"exact\",\"ppl\":%.9g,\"nll\":%.9g,\"ppl_ratio\":%.9g,\"kl_mean\":%.9g,"
+        print_json_to(stdout, "\"against\":{\"mode\":\"exact\",\"ppl\":%.9g,\"nll\":%.9g,\"ppl_ratio\":%.9g,\"kl_mean\":%.9g,"
                "\"kl_max\":%.9g,\"top1_agreement\":%.9g},",
                exact, t->exact_nll / n, ratio, t->kl / n, t->kl_max, (double)t->same / n);
     else
@@ -210,12 +215,12 @@ static void print_outcome(const struct args *a, const struct setup *s, const str
             print_against(a, t);
         return;
     }
-    print("{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,
+    print_json_to(stdout, "{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,
            (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
     if (a->against >= 0)
         print_against(a, t);
     report_configuration(stdout, s, g);
-    print(",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
+    print_json_to(stdout, ",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 

@@ -139,7 +139,8 @@ static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const st
         output_end(&q->output);
     fputs("{\"type\":\"done\",", stdout);
     request_print_id(stdout, q->id);
-    print(",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":", batch_end_names[end],
+    print_json_to(stdout, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":",
+                  batch_end_names[end],
            q->n_prompt, t->n_shared, q->n_made, request_logprob(t));
     report_string(stdout, v->text, v->text_len);
     end_line();
@@ -159,7 +160,7 @@ static void say_summary(const struct serve *v, uint64_t ns)
     const struct engine_stats st = engine_stats(v->set.engine);
     fputs("{\"type\":\"summary\",", stdout);
     report_configuration(stdout, &v->set.setup, v->set.engine);
-    print(",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
+    print_json_to(stdout, ",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
            (unsigned long long)v->n_requests, (unsigned long long)v->n_tokens, (double)ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
     report_batches(stdout, v->set.engine, &st);

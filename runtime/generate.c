@@ -2,6 +2,7 @@
 #include "runtime/report.h"
 
 #include "common/base/log.h"
+#include "common/base/print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -194,9 +195,9 @@ void generate_set_guesses_json(FILE *f, const struct generate_set *g)
 {
     const struct guess_stats *s = &g->batch.guessed;
     if (g->batch.guess.most)
-        fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
-                (unsigned long long)s->passes, (unsigned long long)g->batch.decoded, (unsigned long long)s->guessed,
-                (unsigned long long)s->tried, (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
+        print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
+                      (unsigned long long)s->passes, (unsigned long long)g->batch.decoded, (unsigned long long)s->guessed,
+                      (unsigned long long)s->tried, (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
 }
 
 void generate_set_guesses_text(const struct generate_set *g)

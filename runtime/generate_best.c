@@ -66,14 +66,32 @@ static int ask(struct best *b, const char *text, size_t len, struct err *e)
     return 0;
 }
 
-/* The likeliest that has an outcome; the first among equals. */
+static int failed(const struct best *b, int i)
+{
+    return b->set.requests[i].end == BATCH_FAILED;
+}
+
+/* The likeliest that has an outcome; the first among equals. -1: none has. */
 static int likeliest(const struct best *b)
 {
-    int best = 0;
-    for (int i = 1; i < b->n; i++)
-        if (request_logprob(&b->set.requests[i].text) > request_logprob(&b->set.requests[best].text))
+    int best = -1;
+    for (int i = 0; i < b->n; i++)
+        if (!failed(b, i) && (best < 0 || request_logprob(&b->set.requests[i].text) > request_logprob(&b->set.requests[best].text)))
             best = i;
     return best;
+}
+
+/* The first that has none says why. */
+static int say_failed(const struct best *b, struct err *e)
+{
+    int first = -1, n = 0;
+    for (int i = b->n; i-- > 0;)
+        if (failed(b, i))
+            first = i, n++;
+    if (n == 0)
+        return 0;
+    *e = b->set.requests[first].why;
+    return err_wrap(e, "%d of %d candidates could not be made", n, b->n);
 }
 
 static int print_json(struct best *b, int best, struct err *e)
@@ -81,17 +99,21 @@ static int print_json(struct best *b, int best, struct err *e)
     int r = 0, made = 0;
     for (int i = 0; i < b->n && r == 0; i++) {
         struct request *q = &b->set.requests[i];
-        print("{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", i,
+        print_json_to(stdout, "{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,\"logprob\":%.9g,"
+                      "\"text\":\"", i,
                i == best ? "true" : "false", (unsigned long long)(b->a->seed + (uint64_t)i), batch_end_names[q->end], q->n_made,
                request_logprob(&q->text));
         r = print_text(q, to_json, e);
-        puts("\"}");
+        putc('"', stdout);
+        if (failed(b, i))
+            request_print_error(stdout, &q->why);
+        puts("}");
         made += q->n_made;
     }
     fputs("{\"type\":\"summary\",", stdout);
     report_configuration(stdout, &b->set.setup, b->set.engine);
     const struct engine_stats st = engine_stats(b->set.engine);
-    print(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu"
+    print_json_to(stdout, ",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu"
            ",\"read_bytes\":%llu",
            (unsigned long long)b->a->seed, best, b->set.requests[0].n_prompt, made, (double)b->ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
@@ -137,8 +159,12 @@ static int run(struct best *b, char *prompt, size_t len, struct err *e)
         (r = make(b, e)) < 0)
         return r;
     int best = likeliest(b);
-    r = b->a->json ? print_json(b, best, e) : print_plain(b, best, e);
-    return r < 0 ? r : file_stdout(e);
+    if (b->a->json)
+        r = print_json(b, best, e);
+    else
+        r = best < 0 ? 0 : print_plain(b, best, e);
+    r = r < 0 ? r : file_stdout(e);
+    return r < 0 ? r : say_failed(b, e);
 }
 
 int generate_best(struct generate_args *a, struct err *e)

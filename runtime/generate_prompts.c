@@ -3,6 +3,7 @@
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 #include "common/pack/pack_format.h"
@@ -124,15 +125,16 @@ static int write_result(struct run *q, struct request *t, struct err *e)
 {
     FILE *f = q->results.file;
     int r = 0;
-    fprintf(f, "{\"type\":\"result\",\"index\":%llu,", (unsigned long long)q->written);
+    print_json_to(f, "{\"type\":\"result\",\"index\":%llu,", (unsigned long long)q->written);
     request_print_id(f, t->id);
     if (t->end == BATCH_FAILED) {
         request_print_error(f, &t->why);
         q->failed++;
         q->first_status = q->first_status ? q->first_status : t->why.code;
     } else {
-        fprintf(f, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", batch_end_names[t->end], t->n_prompt,
-                t->n_made, request_logprob(&t->text));
+        print_json_to(f, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", batch_end_names[t->end],
+                      t->n_prompt,
+                      t->n_made, request_logprob(&t->text));
         r = request_text(t, to_file, f, e);
         output_end(&t->output);
         putc('"', f);

@@ -49,15 +49,15 @@ void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint
 {
     uint64_t active =
         a->neurons_hot - b->neurons_hot + a->neurons_cold - b->neurons_cold + a->neurons_read - b->neurons_read;
-    fprintf(f, "{\"type\":\"token\",\"n\":%d,\"id\":%d,\"text\":", n, id);
+    print_json_to(f, "{\"type\":\"token\",\"n\":%d,\"id\":%d,\"text\":", n, id);
     report_string(f, text, len);
-    fprintf(f,
-            ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,"
-            "\"active\":%llu}\n",
-            (double)step_ns / 1e6, (unsigned long long)(a->reads - b->reads),
-            (unsigned long long)(a->read_bytes - b->read_bytes), (double)(a->stall_ns - b->stall_ns) / 1e6,
-            (unsigned long long)(a->lookups - b->lookups), (unsigned long long)(a->hits - b->hits),
-            (unsigned long long)active);
+    print_json_to(f,
+                  ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,"
+                  "\"active\":%llu}\n",
+                  (double)step_ns / 1e6, (unsigned long long)(a->reads - b->reads),
+                  (unsigned long long)(a->read_bytes - b->read_bytes), (double)(a->stall_ns - b->stall_ns) / 1e6,
+                  (unsigned long long)(a->lookups - b->lookups), (unsigned long long)(a->hits - b->hits),
+                  (unsigned long long)active);
     fflush(f);
 }
 
@@ -77,12 +77,12 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
         return;
     fputs(",\"engine\":{\"device\":", f);
     report_string(f, i.device.name, strlen(i.device.name));
-    fprintf(f, ",\"zero_copy\":%s,\"neurons\":%llu,\"neurons_large\":%llu,\"area_bytes\":%llu,\"driver_bytes\":%llu"
-            ",\"host_bytes\":%llu,\"device_bytes\":%llu"
-            ",\"built\":%d,\"cached\":%d,\"lost\":", i.zero_copy ? "true" : "false", (unsigned long long)engine_accel_neurons(g, 1),
-            (unsigned long long)engine_accel_neurons(g, INT32_MAX), (unsigned long long)s->config.choice.area_bytes,
-            (unsigned long long)s->accel_driver_bytes,
-            (unsigned long long)i.host_bytes, (unsigned long long)i.device_bytes, i.built, i.cached);
+    print_json_to(f, ",\"zero_copy\":%s,\"neurons\":%llu,\"neurons_large\":%llu,\"area_bytes\":%llu,\"driver_bytes\":%llu"
+                  ",\"host_bytes\":%llu,\"device_bytes\":%llu"
+                  ",\"built\":%d,\"cached\":%d,\"lost\":", i.zero_copy ? "true" : "false", (unsigned long long)engine_accel_neurons(g, 1),
+                  (unsigned long long)engine_accel_neurons(g, INT32_MAX), (unsigned long long)s->config.choice.area_bytes,
+                  (unsigned long long)s->accel_driver_bytes,
+                  (unsigned long long)i.host_bytes, (unsigned long long)i.device_bytes, i.built, i.cached);
     if (lost)
         report_string(f, lost, strlen(lost));
     else
@@ -90,14 +90,14 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
     fputs(",\"heights\":[", f);
     for (int k = 0; k < s->config.accel.n_heights; k++) {
         const struct engine_height *h = &s->config.accel.heights[k];
-        fprintf(f, "%s{\"tokens\":", k ? "," : "");
+        print_json_to(f, "%s{\"tokens\":", k ? "," : "");
         if (h->tokens)
-            fprintf(f, "%d", h->tokens);
+            print_json_to(f, "%d", h->tokens);
         else
             fputs("null", f);
-        fprintf(f, ",\"neurons\":%llu,\"rest\":%llu,\"work\":\"%s\"}",
-                (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX),
-                (unsigned long long)engine_accel_rest(g, h->tokens ? h->tokens : INT32_MAX), plan_work_name(h->work));
+        print_json_to(f, ",\"neurons\":%llu,\"rest\":%llu,\"work\":\"%s\"}",
+                      (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX),
+                      (unsigned long long)engine_accel_rest(g, h->tokens ? h->tokens : INT32_MAX), plan_work_name(h->work));
     }
     fputs("]}", f);
 }
@@ -108,31 +108,31 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     const struct budget *b = engine_budget(g);
     const struct io *io = engine_io(g);
     int why;
-    fprintf(f, "\"version\":\"%s\",\"model\":", THERMO_VERSION);
+    print_json_to(f, "\"version\":\"%s\",\"model\":", THERMO_VERSION);
     report_string(f, s->pack->h.name, strlen(s->pack->h.name));
     fputs(",\"model_file\":", f);
     report_string(f, s->args.model, strlen(s->args.model));
     fputs(",\"plan_file\":", f);
     report_string(f, s->args.plan, strlen(s->args.plan));
-    fprintf(f,
-            ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,"
-            "\"cpu\":\"%s\"",
-            plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32",
-            s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
+    print_json_to(f,
+                  ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,"
+                  "\"cpu\":\"%s\"",
+                  plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32",
+                  s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
     if (s->config.mode == PLAN_PREDICTED)
-        fprintf(f, ",\"recall\":%.6g", s->config.recall);
-    fprintf(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io->backend->name,
-            io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
-            cache_policy_name(s->config.policy), c->queue_depth);
+        print_json_to(f, ",\"recall\":%.6g", s->config.recall);
+    print_json_to(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io->backend->name,
+                  io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
+                  cache_policy_name(s->config.policy), c->queue_depth);
     if (engine_page_bytes(g))
-        fprintf(f, ",\"page_bytes\":%zu", engine_page_bytes(g));
-    fprintf(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
-            (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
+        print_json_to(f, ",\"page_bytes\":%zu", engine_page_bytes(g));
+    print_json_to(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
+                  (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (i != BUDGET_ENGINE) /* telemetry's `engine` has it */
-            fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
-                    (unsigned long long)b->item[i]);
-    fprintf(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
+            print_json_to(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
+                          (unsigned long long)b->item[i]);
+    print_json_to(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
     report_accel(f, s, g);
 }
 
@@ -143,46 +143,45 @@ void report_batches(FILE *f, const struct engine *g, const struct engine_stats *
         return;
     fputs(",\"batches\":[", f);
     for (int i = 0; i < c->n_batches; i++)
-        fprintf(f, "{\"batch\":%d,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu},", c->batches[i].tokens, c->batches[i].threads,
-                c->batches[i].depth, (unsigned long long)s->passes_by[i]);
-    fprintf(f, "{\"batch\":0,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu}]", c->choice.threads, c->choice.queue_depth,
-            (unsigned long long)s->passes_by[PLAN_MAX_BATCHES]);
+        print_json_to(f, "{\"batch\":%d,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu},", c->batches[i].tokens, c->batches[i].threads,
+                      c->batches[i].depth, (unsigned long long)s->passes_by[i]);
+    print_json_to(f, "{\"batch\":0,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu}]", c->choice.threads, c->choice.queue_depth,
+                  (unsigned long long)s->passes_by[PLAN_MAX_BATCHES]);
 }
 
 static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const struct engine *g, const struct engine_stats *s)
 {
     uint64_t active = s->neurons_hot + s->neurons_cold + s->neurons_read;
-    fprintf(f,
-            ",\"%s\":{\"tokens\":%d,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_"
-            "ms\":%.3f",
-            name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
-            (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
-    fprintf(f, ",\"predictor_bytes\":%llu,\"verified_bytes\":%llu,\"verify_ms\":%.3f,\"repaired\":%llu",
-            (unsigned long long)s->predictor_bytes, (unsigned long long)s->verify_bytes, (double)s->verify_ns / 1e6,
-            (unsigned long long)s->repaired);
-    fprintf(f, ",\"attention_ms\":%.3f,\"predict_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f",
-            (double)s->attention_ns / 1e6, (double)s->predict_ns / 1e6, (double)s->ffn_ns / 1e6,
-            (double)s->head_ns / 1e6);
-    fprintf(
-        f,
-        ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
-        ",\"prefetched\":%llu,\"prefetches_used\":%llu,\"experts_guessed\":%llu,\"experts_foreseen\":%llu"
-        ",\"evictions\":%llu,\"refused\":%llu",
-        (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
-        (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->prefetched,
-        (unsigned long long)s->prefetches_used, (unsigned long long)s->experts_guessed,
-        (unsigned long long)s->experts_foreseen, (unsigned long long)s->evictions,
-        (unsigned long long)s->refused);
+    print_json_to(f,
+                  ",\"%s\":{\"tokens\":%d,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_"
+                  "ms\":%.3f",
+                  name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
+                  (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
+    print_json_to(f, ",\"predictor_bytes\":%llu,\"verified_bytes\":%llu,\"verify_ms\":%.3f,\"repaired\":%llu",
+                  (unsigned long long)s->predictor_bytes, (unsigned long long)s->verify_bytes, (double)s->verify_ns / 1e6,
+                  (unsigned long long)s->repaired);
+    print_json_to(f, ",\"attention_ms\":%.3f,\"predict_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f",
+                  (double)s->attention_ns / 1e6, (double)s->predict_ns / 1e6, (double)s->ffn_ns / 1e6,
+                  (double)s->head_ns / 1e6);
+    print_json_to(f,
+              ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
+              ",\"prefetched\":%llu,\"prefetches_used\":%llu,\"experts_guessed\":%llu,\"experts_foreseen\":%llu"
+              ",\"evictions\":%llu,\"refused\":%llu",
+              (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
+              (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->prefetched,
+              (unsigned long long)s->prefetches_used, (unsigned long long)s->experts_guessed,
+              (unsigned long long)s->experts_foreseen, (unsigned long long)s->evictions,
+              (unsigned long long)s->refused);
     report_batches(f, g, s);
     if (engine_configuration(g)->accel.accel)
-        fprintf(f, ",\"engine\":{\"passes\":%llu,\"neurons\":%llu,\"rest\":%llu,\"products\":%llu,\"wait_ms\":%.3f}",
-                (unsigned long long)s->accel.passes, (unsigned long long)s->accel.neurons,
-                (unsigned long long)s->accel.rest_neurons, (unsigned long long)s->accel.products,
-                (double)s->accel.wait_ns / 1e6);
-    fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
-            (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
-            (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible),
-            report_share(s->neurons_computed, s->neurons_possible));
+        print_json_to(f, ",\"engine\":{\"passes\":%llu,\"neurons\":%llu,\"rest\":%llu,\"products\":%llu,\"wait_ms\":%.3f}",
+                      (unsigned long long)s->accel.passes, (unsigned long long)s->accel.neurons,
+                      (unsigned long long)s->accel.rest_neurons, (unsigned long long)s->accel.products,
+                      (double)s->accel.wait_ns / 1e6);
+    print_json_to(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
+                  (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
+                  (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible),
+                  report_share(s->neurons_computed, s->neurons_possible));
 }
 
 double report_prompt_ns(const struct setup *s, int tokens)
@@ -211,26 +210,26 @@ static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
     const struct plan_guesses *p = report_planned_guesses(s);
     const char *comma = "";
     double acceptance, speedup;
-    fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f,"
-            "\"by_tokens\":[",
-            (unsigned long long)g->passes, (unsigned long long)r->decode.passes, (unsigned long long)g->guessed,
-            (unsigned long long)g->tried, (unsigned long long)g->accepted, (double)g->source_ns / 1e6);
+    print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f,"
+                  "\"by_tokens\":[",
+                  (unsigned long long)g->passes, (unsigned long long)r->decode.passes, (unsigned long long)g->guessed,
+                  (unsigned long long)g->tried, (unsigned long long)g->accepted, (double)g->source_ns / 1e6);
     for (int n = 1; n <= GUESS_MOST + 1; n++) {
         if (!g->n_by[n])
             continue;
-        fprintf(f, "%s{\"tokens\":%d,\"passes\":%llu,\"ms\":%.6g", comma, n, (unsigned long long)g->n_by[n],
-                (double)g->ns_by[n] / (double)g->n_by[n] / 1e6);
+        print_json_to(f, "%s{\"tokens\":%d,\"passes\":%llu,\"ms\":%.6g", comma, n, (unsigned long long)g->n_by[n],
+                      (double)g->ns_by[n] / (double)g->n_by[n] / 1e6);
         if (p)
-            fprintf(f, ",\"predicted_ms\":%.6g", plan_pass_ns(p, n) / 1e6);
+            print_json_to(f, ",\"predicted_ms\":%.6g", plan_pass_ns(p, n) / 1e6);
         fputs("}", f);
         comma = ",";
     }
     fputs("]", f);
     if (p && g->tried) {
         int best = planned_guesses(p, r, &acceptance, &speedup);
-        fprintf(f, ",\"planned\":{\"acceptance\":%.6g,\"guesses\":%d,\"speedup\":%.6g", acceptance, best, speedup);
+        print_json_to(f, ",\"planned\":{\"acceptance\":%.6g,\"guesses\":%d,\"speedup\":%.6g", acceptance, best, speedup);
         if (r->guess_ns > 0)
-            fprintf(f, ",\"guess_ms\":%.6g", r->guess_ns / 1e6);
+            print_json_to(f, ",\"guess_ms\":%.6g", r->guess_ns / 1e6);
         fputs("}", f);
     }
     fputs("}", f);
@@ -268,22 +267,22 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     int steps = r->n_decoded ? r->n_decoded : 1;
     fputs("{\"type\":\"summary\",", f);
     report_configuration(f, s, g);
-    fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
-            (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
+    print_json_to(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
+                  (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
     double predicted_ns = report_prompt_ns(s, r->n_prompt);
     if (predicted_ns > 0)
-        fprintf(f, ",\"ttft_predicted_ms\":%.6g", predicted_ns / 1e6);
+        print_json_to(f, ",\"ttft_predicted_ms\":%.6g", predicted_ns / 1e6);
     phase_json(f, "prompt", r->n_prompt, r->prompt_ns, g, &r->prompt);
     phase_json(f, "decode", r->n_decoded, r->decode_ns, g, &r->decode);
     if (r->guessing)
         guesses_json(f, s, r);
-    fprintf(f,
-            ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
-            ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
-            s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
-            setup_differs(s) || r->guesses.passes ? "false" : "true", report_rate((uint64_t)r->n_decoded, r->decode_ns),
-            (double)r->decode.read_bytes / steps,
-            report_hit_rate(&r->decode));
+    print_json_to(f,
+                  ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
+                  ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
+                  s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
+                  setup_differs(s) || r->guesses.passes ? "false" : "true", report_rate((uint64_t)r->n_decoded, r->decode_ns),
+                  (double)r->decode.read_bytes / steps,
+                  report_hit_rate(&r->decode));
     fflush(f);
 }
 

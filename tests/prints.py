@@ -8,8 +8,11 @@ WRITERS = {'common/base/print.c', 'common/base/log.c', 'common/base/progress.c',
 # Texts for programs, whose %s are constants, numbers and names of ours: SMT-LIB, JSON (strings by report_string), CSV (cells quoted).
 TEXTS = re.compile(r'planner/(solve|search|check|planning|cmd_sweep|cmd_check)|runtime/(report|request|results|generate|generate_prompts)\.c')
 MESSAGES = r'err_set|err_sys|err_wrap|log_error|log_warn|log_info|log_debug'
-CALL = re.compile(r'\b(v?printf|puts|putchar|v?fprintf|fputs|fputc|putc|fwrite|dprintf|write|perror|psignal|' + MESSAGES + r')\s*\(')
+CALL = re.compile(r'\b(v?printf|print|print_to|putf?|v?snprintf|puts|putchar|v?fprintf|fputs|fputc|putc|fwrite|dprintf|write|perror|psignal|' + MESSAGES + r')\s*\(')
 STANDARD = re.compile(r'\b(stdout|stderr|STDOUT_FILENO|STDERR_FILENO)\b')
+# A real that JSON gets: of a key, or the next of an array.
+REAL = r'%[-+ #0]*[\d*]*(?:\.[\d*]+)?[aefgAEFG]'
+JSON_REAL = re.compile(r'\\"[^"\\]*\\":\s*\[?' + REAL + r'|^\[' + REAL + r'|^(?:,|%s)' + REAL + '$')
 LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -54,6 +57,8 @@ def faults(path, text):
                 yield line, 'a message is one line'
         elif path in WRITERS:
             continue
+        elif any(JSON_REAL.search(''.join(s[1:-1] for s in LITERAL.findall(a))) for a in args) and name != 'print_json_to':
+            yield line, name + ' of a real of JSON, which may be no number: print_json_to (common/base/print.h), or js.h'
         elif name in ('perror', 'psignal'):
             yield line, name + ': errors are values (err.h), printed by the log'
         elif name in ('printf', 'vprintf', 'putchar', 'dprintf') and not re.match(r'(int|void)\b', args[0] if args else ''):

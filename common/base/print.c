@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -147,7 +148,7 @@ static int put_integer(FILE *f, const struct spec *s, va_list *ap)
     }
 }
 
-static int put_spec(FILE *f, const struct spec *s, va_list *ap)
+static int put_spec(FILE *f, const struct spec *s, int json, va_list *ap)
 {
     int width = s->left ? -s->width : s->width;
     if (s->conversion == '%')
@@ -164,11 +165,12 @@ static int put_spec(FILE *f, const struct spec *s, va_list *ap)
     if (strchr("diuxXo", s->conversion))
         return put_integer(f, s, ap);
     assert(strchr("feEgGF", s->conversion) && !s->length);
-    return fprintf(f, s->text, width, s->precision, va_arg(*ap, double));
+    double v = va_arg(*ap, double);
+    return json && !isfinite(v) ? fprintf(f, "null") : fprintf(f, s->text, width, s->precision, v);
 }
 #pragma GCC diagnostic pop
 
-static int put_all(FILE *f, const char *fmt, va_list *ap)
+static int put_all(FILE *f, const char *fmt, int json, va_list *ap)
 {
     int n = 0;
     while (*fmt) {
@@ -179,7 +181,7 @@ static int put_all(FILE *f, const char *fmt, va_list *ap)
         if (*fmt) {
             struct spec s;
             fmt = read_spec(fmt + 1, &s, ap);
-            n += put_spec(f, &s, ap);
+            n += put_spec(f, &s, json, ap);
         }
     }
     return n;
@@ -189,7 +191,7 @@ int print_to(FILE *f, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int n = put_all(f, fmt, &ap);
+    int n = put_all(f, fmt, 0, &ap);
     va_end(ap);
     return n;
 }
@@ -198,10 +200,29 @@ int print(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int n = put_all(stdout, fmt, &ap);
+    int n = put_all(stdout, fmt, 0, &ap);
     ends_with(fmt, strlen(fmt));
     va_end(ap);
     return n;
+}
+
+int print_json_to(FILE *f, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = put_all(f, fmt, 1, &ap);
+    if (f == stdout)
+        ends_with(fmt, strlen(fmt));
+    va_end(ap);
+    return n;
+}
+
+void print_json_number(char out[PRINT_NUMBER], int digits, double v)
+{
+    if (isfinite(v))
+        snprintf(out, PRINT_NUMBER, "%.*g", digits, v);
+    else
+        snprintf(out, PRINT_NUMBER, "null");
 }
 
 /* Signs of direction pass: a language needs them, and no line of ours stands among a model's text. */

@@ -15,6 +15,15 @@
 int print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int print_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Lines of JSON, and pieces of them, to any file: as print_to, but a real that is infinite or no number is null, for JSON has no other word
+ * for it. %s and %c are constants and names of ours: what is foreign goes by print_json_piece. tests/check-print.sh finds reals of JSON
+ * that are printed otherwise. */
+int print_json_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same of one real with so many digits, "%.*g". */
+#define PRINT_NUMBER 40
+void print_json_number(char out[PRINT_NUMBER], int digits, double v);
+
 /* Escape text[0..len), line ends and tabs too, into out, which is cut at a whole escape and ends with NUL; the length in out. */
 size_t print_escape(char *out, size_t cap, const char *text, size_t len);
 

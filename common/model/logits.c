@@ -1,6 +1,11 @@
 #include "common/model/logits.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 };
 
 double logits_log_sum(const float *x, int n, int *top)
 {
@@ -13,6 +18,36 @@ double logits_log_sum(const float *x, int n, int *top)
     if (top)
         *top = best;
     return (double)x[best] + log(sum);
+}
+
+/* Once for each row of logits: nothing but additions where all are finite. */
+static int all_finite(const float *x, int n)
+{
+    uint32_t bits[LANES], bad[LANES] = { 0 }, any = 0;
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        memcpy(bits, x + i, sizeof bits);
+        for (int k = 0; k < LANES; k++)
+            bad[k] |= (bits[k] & 0x7fffffff) + 0x00800000; /* an exponent of ones carries into the sign */
+    }
+    for (int k = 0; k < LANES; k++)
+        any |= bad[k] & 0x80000000;
+    for (; i < n; i++)
+        any |= !isfinite(x[i]);
+    return !any;
+}
+
+int logits_bad(const float *x, int n)
+{
+    int finite = 0;
+    if (all_finite(x, n))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (isnan(x[i]) || x[i] > FLT_MAX)
+            return i;
+        finite += x[i] >= -FLT_MAX;
+    }
+    return finite ? -1 : 0;
 }
 
 struct logits_difference logits_compare(const float *a, const float *b, int n)

@@ -6,6 +6,10 @@
 /* ln of the sum of exp(x[i]), f32[n], n > 0; ln p(i) is x[i] less that. *top, unless NULL: the likeliest, the first among equals. */
 double logits_log_sum(const float *x, int n, int *top);
 
+/* Can a token be drawn by them? The first that is NaN or infinite; 0 where all are minus infinity; -1: they can. Some may be minus
+ * infinity. */
+int logits_bad(const float *x, int n);
+
 struct logits_difference {
     double kl;                   /* KL(a, b) in nats; where they are equal, rounding may leave it below 0 */
     double log_sum_a, log_sum_b;

@@ -123,10 +123,18 @@ static void put_int(struct text *t, const char *name, int v)
     putf(t, "%d", v);
 }
 
+/* What is no finite number becomes null, which reading it back refuses by its name. */
+static void number(struct text *t, int digits, double v)
+{
+    char s[PRINT_NUMBER];
+    print_json_number(s, digits, v);
+    put(t, s, strlen(s));
+}
+
 static void put_real(struct text *t, const char *name, double v)
 {
     key(t, name);
-    putf(t, "%.6g", v);
+    number(t, 6, v);
 }
 
 /* As few digits as give the same number back. */
@@ -138,7 +146,7 @@ static void put_exact(struct text *t, const char *name, double v)
         snprintf(s, sizeof s, "%.*g", digits, v);
     while (strtod(s, NULL) != v && digits++ < 17);
     key(t, name);
-    put(t, s, strlen(s));
+    number(t, digits < 17 ? digits : 17, v);
 }
 
 static void put_bool(struct text *t, const char *name, int v)
@@ -258,7 +266,7 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_li
             continue;
         key(t, plan_columns[c].key);
         for (int i = 0; i < p->n_layers; i++)
-            putf(t, "%s%.6g", i ? ", " : "[", *plan_column_at(&f->layers[i], c));
+            putf(t, i ? ", " : "["), number(t, 6, *plan_column_at(&f->layers[i], c));
         put(t, "]", 1);
     }
     end(t, '}');
@@ -274,7 +282,7 @@ static void put_reals(struct text *t, const char *name, const double *v, int n)
 {
     key(t, name);
     for (int i = 0; i < n; i++)
-        putf(t, "%s%.6g", i ? ", " : "[", v[i]);
+        putf(t, i ? ", " : "["), number(t, 6, v[i]);
     put(t, "]", 1);
 }
 
@@ -381,7 +389,9 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
         begin(t, '[');
         for (int i = 0; i < l->n_coalesce; i++) {
             line(t);
-            putf(t, "{ \"bytes\": %u, \"weight\": %g }", l->coalesce[i].bytes, l->coalesce[i].weight);
+            putf(t, "{ \"bytes\": %u, \"weight\": ", l->coalesce[i].bytes);
+            number(t, 6, l->coalesce[i].weight);
+            put(t, " }", 2);
         }
         end(t, ']');
     }

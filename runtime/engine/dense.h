@@ -114,6 +114,14 @@ struct dense_elsewhere {
     void *ctx;
 };
 
+/* A key or value that is no finite number, in the cache alone or by itself. */
+#define DENSE_FITS UINT64_MAX
+#define DENSE_MISFIT(pos, layer, itself) ((uint64_t)(pos) << 32 | (uint64_t)(layer) << 1 | (uint64_t)(itself))
+static inline int dense_misfit_pos(uint64_t misfit)
+{
+    return (int)(misfit >> 32);
+}
+
 /* All that it points to outlives the implementation. */
 struct dense_config {
     const struct model_hparams *h;
@@ -122,6 +130,8 @@ struct dense_config {
     int context, kv_f16;
     struct budget_kv kv;
     const struct kv_pages *pages; /* where positions lie; the engine changes it between calls */
+    uint64_t *misfits;          /* [max_batch]: DENSE_MISFIT of each sequence's first position whose key or value the KV cache does not
+                                 * hold, DENSE_FITS where there is none. Several threads write it. NULL: nobody asks */
     int tokens;                 /* of a call, at most */
     const struct dense_elsewhere *elsewhere; /* or NULL */
     struct dense_memory memory;

@@ -160,12 +160,22 @@ static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
     return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
 
-static void store_kv(const struct cpu *c, const float *v, int n, uint8_t *to)
+/* A key that became infinite would give a score of minus infinity, and be left out without a word. */
+static void store_kv(const struct attention *a, const float *v, int n, int value, const struct engine_token *tok)
 {
+    const struct cpu *c = a->cpu;
+    uint8_t *to = kv_row(c, a->layer, value, kv_pages_row(c->c.pages, tok->seq, tok->pos));
+    size_t all = (size_t)n;
     if (c->c.kv_f16)
         kernels->to_f16((uint16_t *)to, v, n);
     else
-        memcpy(to, v, (size_t)n * sizeof *v);
+        memcpy(to, v, all * sizeof *v);
+    if (c->c.misfits && quant_first_not_finite(c->c.kv_f16 ? QUANT_F16 : QUANT_F32, to, all) < all) {
+        uint64_t *first = &c->c.misfits[tok->seq], was = __atomic_load_n(first, __ATOMIC_RELAXED),
+                 own = DENSE_MISFIT(tok->pos, a->layer, quant_first_not_finite(QUANT_F32, v, all) < all);
+        while (own < was && !__atomic_compare_exchange_n(first, &was, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        }
+    }
 }
 
 static void add_bias(float *x, const float *bias, int n)
@@ -204,9 +214,8 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float scale = nn_query_scale(h, tok->pos);
         for (int i = 0; scale != 1 && i < q_dim; i++)
             q[i] *= scale;
-        int64_t row = kv_pages_row(c->c.pages, tok->seq, tok->pos);
-        store_kv(c, k, kv_dim, kv_row(c, a->layer, 0, row));
-        store_kv(c, v, kv_dim, kv_row(c, a->layer, 1, row));
+        store_kv(a, k, kv_dim, 0, tok);
+        store_kv(a, v, kv_dim, 1, tok);
     }
 }
 
@@ -310,7 +319,7 @@ static void place_latent(void *ctx, int begin, int end, int worker)
         float *kv = m->k + (size_t)t * (size_t)h->head_dim;
         nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv, c->c.w->layers[a->layer].kv_a_norm,
                         c->c.w->rope_freqs, h, tok->pos);
-        store_kv(c, kv, h->head_dim, kv_row(c, a->layer, 0, kv_pages_row(c->c.pages, tok->seq, tok->pos)));
+        store_kv(a, kv, h->head_dim, 0, tok);
     }
 }
 

@@ -105,7 +105,7 @@ static int open_dense(struct engine *g, struct err *e)
            tokens = (size_t)s->tokens;
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
                               .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
-                              .elsewhere = engine_accel_products(g) };
+                              .elsewhere = engine_accel_products(g), .misfits = g->misfits };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
@@ -133,7 +133,11 @@ static int set_up(struct engine *g, struct err *e)
     g->wkv = g->h.wkv_dim ? calloc((size_t)model_depth(&g->h), sizeof *g->wkv) : NULL;
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     g->state_pos = calloc((size_t)c->choice.max_batch, sizeof *g->state_pos);
-    if (!g->state_pos || (g->h.wkv_dim && !g->wkv) || !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
+    g->misfits = malloc((size_t)c->choice.max_batch * sizeof *g->misfits);
+    if (g->misfits)
+        memset(g->misfits, 0xff, (size_t)c->choice.max_batch * sizeof *g->misfits); /* DENSE_FITS */
+    if (!g->state_pos || !g->misfits || (g->h.wkv_dim && !g->wkv) ||
+        !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
     for (int i = 0; g->wkv && i < model_depth(&g->h); i++)
         g->weights.layers[i].wkv = &g->wkv[i];
@@ -198,6 +202,7 @@ void engine_close(struct engine *g)
     free(g->weights.rope_freqs);
     free(g->taken);
     free(g->state_pos);
+    free(g->misfits);
     free(g);
 }
 
@@ -211,6 +216,7 @@ int engine_take_sequence(struct engine *g, struct err *e)
     for (int i = 0; i < g->c.choice.max_batch; i++)
         if (!g->taken[i]) {
             g->taken[i] = 1;
+            g->misfits[i] = DENSE_FITS;
             return i;
         }
     return err_set(e, ERR_LIMIT, "the memory holds %d sequence%s, and no other is free", g->c.choice.max_batch,
@@ -223,9 +229,29 @@ void engine_give_sequence(struct engine *g, int seq)
     g->taken[seq] = 0;
 }
 
+int engine_check_kv(const struct engine *g, int seq, int n, struct err *e)
+{
+    uint64_t misfit = g->misfits[seq];
+    int pos = dense_misfit_pos(misfit), layer = (int)((uint32_t)misfit >> 1);
+    if (misfit == DENSE_FITS || pos >= n)
+        return 0;
+    if (misfit & 1)
+        return err_set(e, ERR_FORMAT, "'%s': layer %d made a key or value of position %d that is not a finite number: the weights were "
+                       "damaged or badly converted before they were packed, or are too large for F32", g->c.pack->file.path, layer, pos);
+    return err_set(e, ERR_LIMIT, "'%s': layer %d made a key or value of position %d beyond 65504, the largest number of a KV cache in F16; "
+                   "--kv f32 has room for it", g->c.pack->file.path, layer, pos);
+}
+
 int engine_can_keep(const struct engine *g, int seq, int n)
 {
     return !model_has_states(&g->h) || n == g->state_pos[seq] ? n : 0;
+}
+
+/* Positions from n on are no longer the sequence's. */
+static void forget_misfit(struct engine *g, int seq, int n)
+{
+    if (g->misfits[seq] != DENSE_FITS && dense_misfit_pos(g->misfits[seq]) >= n)
+        g->misfits[seq] = DENSE_FITS;
 }
 
 int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e)
@@ -235,6 +261,8 @@ int engine_share_sequence(struct engine *g, int to, int from, int n, struct err 
     if (r < 0)
         return r;
     kv_pages_share(&g->pages, to, from, n);
+    g->misfits[to] = g->misfits[from];
+    forget_misfit(g, to, n);
     g->state_pos[to] = n;
     return 0;
 }
@@ -243,6 +271,7 @@ void engine_keep_positions(struct engine *g, int seq, int n)
 {
     assert(engine_can_keep(g, seq, n) == n);
     kv_pages_keep(&g->pages, seq, n);
+    forget_misfit(g, seq, n);
     g->state_pos[seq] = n;
 }
 

@@ -179,6 +179,10 @@ void engine_give_sequence(struct engine *g, int seq); /* what it held is gone */
  * once (kv_pages.h), and a position that one of them writes later is its own. */
 int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e);
 
+/* Whether the KV cache holds what the sequence's first n positions made: ERR_LIMIT where a key or value was beyond what F16 has, ERR_FORMAT
+ * where one was no finite number by itself. What the sequence makes from there on is worth nothing. */
+int engine_check_kv(const struct engine *g, int seq, int n, struct err *e);
+
 /* The sequence needs no position from n on; what they took is free for others. */
 void engine_keep_positions(struct engine *g, int seq, int n);
 

@@ -52,6 +52,7 @@ struct engine {
     int32_t *token_memory;
     int *taken;                    /* [max_batch]: sequences that somebody has */
     int *state_pos;                /* [max_batch]: positions that the state of recurrent layers has taken in; -1: lost, a pass failed */
+    uint64_t *misfits;                /* [max_batch]: struct dense_config.misfits */
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int by;                        /* who computes this pass: index in c.batches, n_batches: the choice; -1: not set */
     const float *after, *after_norm; /* of this pass of a layer that predicts further tokens: what its tokens follow, and its norm */

@@ -245,7 +245,7 @@ static int draw(struct batch *b, struct batch_text *t, int held, float *logits, 
     if (t->n == 0)
         return 0;
     *how = BATCH_FAILED;
-    if (!logits && !(logits = session_logits(&t->session, why)))
+    if (logits ? session_check_logits(&t->session, logits, held, why) < 0 : !(logits = session_logits(&t->session, why)))
         return 0;
     t->last = session_sample_at(&t->session, held, logits, b->c.eog, n_never);
     t->n_drawn++;

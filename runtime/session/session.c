@@ -2,6 +2,8 @@
  * token during its passes alone, so the token may go when the session does. */
 #include "runtime/session/session.h"
 
+#include "common/model/logits.h"
+
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -72,6 +74,17 @@ static int repeated(const struct session *s, struct err *e)
     return s->failed.code;
 }
 
+int session_check_logits(struct session *s, const float *logits, int n_pos, struct err *e)
+{
+    const struct pack *p = engine_configuration(s->engine)->pack;
+    int r = engine_check_kv(s->engine, s->seq, n_pos, e), bad = r < 0 ? -1 : logits_bad(logits, p->h.n_vocab);
+    if (bad < 0)
+        return ended(s, r, e);
+    r = err_set(e, ERR_FORMAT, "'%s': after %d tokens the logit of token %d is %g, and no token can be chosen: the weights were damaged or "
+                "badly converted before they were packed, or are too large for F32", p->file.path, n_pos, bad, (double)logits[bad]);
+    return ended(s, r, e);
+}
+
 int session_most(const struct session *s)
 {
     int chunk = engine_configuration(s->engine)->choice.prefill_chunk;
@@ -135,10 +148,17 @@ static int wanted_logits(struct session_part *const *parts, const int *last, int
         tokens[at] = last[i];
         k++;
     }
-    int r = engine_logits_of(g, tokens, rows, k, e);
-    for (int i = 0; i < n && r == 0; i++)
-        if (parts[i]->logits)
-            parts[i]->s->logits = engine_logits_row(g, parts[i]->s->seq);
+    return engine_logits_of(g, tokens, rows, k, e);
+}
+
+/* What came out of the pass for this part alone. */
+static int check_outcome(const struct session_part *p, struct err *e)
+{
+    struct session *s = p->s;
+    float *logits = p->logits ? engine_logits_row(s->engine, s->seq) : NULL;
+    int r = logits ? session_check_logits(s, logits, s->n_pos, e) : 0;
+    if (r == 0)
+        s->logits = logits;
     return r;
 }
 
@@ -169,8 +189,10 @@ static int pass(struct session_part *const *parts, int n, enum session_mode mode
     for (int i = 0; i < n && r == 0; i++)
         r = watched(parts[i], e);
     r = r < 0 ? r : wanted_logits(parts, last, n, e);
-    for (int i = 0; i < n; i++)
-        parts[i]->result = ended(parts[i]->s, r, e);
+    for (int i = 0; i < n; i++) {
+        struct err why = { 0 };
+        parts[i]->result = r < 0 ? ended(parts[i]->s, r, e) : check_outcome(parts[i], &why);
+    }
     return r;
 }
 
@@ -216,7 +238,9 @@ static int step(struct session *s, const int32_t *ids, int n, enum session_mode 
 {
     struct session_part part = { .s = s, .ids = ids, .n = n, .mode = mode }, *one = &part;
     int r = check_part(&part, e);
-    return r < 0 ? r : pass(&one, 1, mode, s->cancel, e);
+    if (r < 0 || (r = pass(&one, 1, mode, s->cancel, e)) < 0)
+        return r;
+    return part.result < 0 ? repeated(s, e) : 0;
 }
 
 int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode mode, int *done, struct err *e)
@@ -282,6 +306,8 @@ float *session_logits(struct session *s, struct err *e)
     s->logits = engine_logits(s->engine, s->first + s->n_last - 1, s->seq, e);
     if (!s->logits)
         ended(s, e->code, e);
+    else if (session_check_logits(s, s->logits, s->n_pos, e) < 0)
+        s->logits = NULL;
     return s->logits;
 }
 
@@ -318,12 +344,15 @@ static int draw_rows(struct session *s, const int32_t *ids, int n, float *v, int
 {
     size_t d = (size_t)engine_configuration(s->engine)->pack->h.d_model;
     const float *hidden = session_hidden(s);
-    int first = s->n_pos - n, i = 0;
+    int first = s->n_pos - n, i = 0, r;
     do {
-        int row = i % rows, left = n - i < rows ? n - i : rows, r;
+        int row = i % rows, left = n - i < rows ? n - i : rows;
         if (row == 0 && (r = session_head(s, hidden + (size_t)i * d, left, v, e)) < 0)
             return r;
-        drawn[i] = draw(s, v + (size_t)row * (size_t)n_vocab(s), first + i + 1, never, n_never);
+        float *logits = v + (size_t)row * (size_t)n_vocab(s);
+        if ((r = session_check_logits(s, logits, first + i + 1, e)) < 0)
+            return r;
+        drawn[i] = draw(s, logits, first + i + 1, never, n_never);
         i++;
     } while (i < n && drawn[i - 1] == ids[i]);
     return i;

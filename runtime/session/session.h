@@ -99,8 +99,8 @@ struct session_part {
  * afterwards (session_logits), and the head's weights are read once for all of a pass where their places are neighbours.
  *
  * What is wrong with a part (its tokens, its context, its session's token asked) ends its session and is left out; the others go
- * on. An error of a pass ends all sessions that took part, and is returned. watch: a token that ends the pass for all, as
- * session_config's does for one; or NULL. */
+ * on. So does what a pass makes of one alone (session_check_logits). An error of a pass ends all sessions that took part, and is
+ * returned. watch: a token that ends the pass for all, as session_config's does for one; or NULL. */
 int session_step(struct session_part *parts, int n, const struct cancel *watch, struct err *e);
 int session_step_most(const struct engine *g);
 const struct err *session_error(const struct session *s); /* code 0: it goes on */
@@ -134,6 +134,11 @@ void session_sampling(struct session *s, const struct sample_params *p);
  * Those of the last pass are valid until any session of the engine takes a step. */
 const float *session_hidden(const struct session *s);
 int session_head(struct session *s, const float *hidden, int n, float *logits, struct err *e);
+
+/* Whether a token can be drawn by logits f32[n_vocab] after the session's first n_pos tokens: ERR_FORMAT where one is NaN or infinite, or
+ * none is finite; ERR_LIMIT, ERR_FORMAT by engine_check_kv. It ends the session, and no other: for whoever takes logits from
+ * session_head and a text from neither session_draw nor session_logits, which call it. */
+int session_check_logits(struct session *s, const float *logits, int n_pos, struct err *e);
 
 /* Room for such logits: f32[*rows][n_vocab], *rows >= 1. Valid until any session of the engine takes a step. One row is this
  * session's own; more are shared by all. */

@@ -107,7 +107,7 @@ static void test_rules(void)
     WITH(l->n_coalesce, 9, "joins");
     WITH(l->recall, 1.5, "recall");
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
-    WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "not JSON");
+    WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "step_ns is not a number from 0");
     WITH(p.device[0], (char)0xff, "not JSON");
     WITH(p.request.mode, PLAN_EXACT, "limits[1].mode is not what 'request' asks for");
     WITH(p.request.policy, CACHE_LRU, "limits[0].cold_policy is not what");

@@ -6,6 +6,7 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,6 +99,35 @@ static void data(void)
     free(json);
 }
 
+/* Numbers of JSON: those that there are as printf has them, the others null, by both writers. */
+static void json_numbers(void)
+{
+    const double v[] = { 0.1, -INFINITY, NAN, 1e300 };
+    char path[200], got[200], one[PRINT_NUMBER];
+    test_path(path, sizeof path, "test_print.json.%d", (int)getpid());
+    FILE *f = fopen(path, "w+");
+    CHECK(f != NULL);
+    for (int i = 0; f && i < 4; i++)
+        CHECK(print_json_to(f, "%s\"a\":%.3f,\"b\":%.9g,\"c\":%d", i ? "," : "", v[i], v[i], 7) > 0);
+    rewind(f);
+    size_t n = fread(got, 1, sizeof got - 1, f);
+    got[n] = '\0';
+    static const char want[] = "\"a\":0.100,\"b\":0.1,\"c\":7,\"a\":null,\"b\":null,\"c\":7,\"a\":null,\"b\":null,\"c\":7,\"a\":1000";
+    CHECK_MSG(!strncmp(got, want, strlen(want)), "%s", got);
+    fclose(f);
+    unlink(path);
+    print_json_number(one, 3, 1.25e-9);
+    CHECK(!strcmp(one, "1.25e-09"));
+    print_json_number(one, 17, NAN);
+    CHECK(!strcmp(one, "null"));
+    struct js *o = js_object();
+    js_set_num(o, "x", INFINITY);
+    char *json = js_text(o, 0, 0);
+    CHECK(json && !strcmp(json, "{\"x\":null}"));
+    js_free(o);
+    free(json);
+}
+
 /* What standard error gets of a log line, with standard output in the same place, or not. */
 static void log_line(int together)
 {
@@ -131,6 +161,7 @@ static void log_line(int together)
 
 int main(void)
 {
+    json_numbers();
     log_init("p", LOG_WARN);
     as_printf();
     acts();

@@ -8,6 +8,7 @@
 #include "tests/test.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -373,6 +374,108 @@ static void test_damage(void)
     unlink(path);
 }
 
+/* ---- what is no number ---- */
+
+/* Dense work of the processor, but for one sequence: what its attention sees is so many times as large from a position on, or the logits of
+ * one of two rows have a NaN. */
+static struct {
+    int seq, pos, row;
+    float times;
+} bad;
+static struct dense_backend spoiled;
+
+static int open_spoiled(const struct dense_config *c, struct dense **out, struct err *e)
+{
+    int r = dense_cpu_backend.open(c, out, e);
+    if (r == 0)
+        (*out)->backend = &spoiled;
+    return r;
+}
+
+static int spoiled_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                             const struct dense_reads *reads, float *out, struct err *e)
+{
+    float *x = (float *)(uintptr_t)in->f32;
+    for (int t = 0; layer == 1 && bad.times != 0 && t < in->n_tokens; t++)
+        for (int i = 0; tokens[t].seq == bad.seq && tokens[t].pos >= bad.pos && i < in->n_cols; i++)
+            x[t * in->n_cols + i] *= bad.times;
+    return dense_cpu_backend.attention(d, layer, in, tokens, reads, out, e);
+}
+
+static int spoiled_head(struct dense *d, const float *hidden, int n, float *logits, struct err *e)
+{
+    int r = dense_cpu_backend.head(d, hidden, n, logits, e);
+    if (bad.row >= 0 && n == 2)
+        logits[bad.row * ES_VOCAB + 7] = NAN;
+    return r;
+}
+
+/* Two sessions take a step together, and what one makes cannot be used: it ends and says why; the other gives what it gives alone, and
+ * so does who comes after it. */
+static void test_no_numbers(int kv_f16)
+{
+    static const struct { float times; int row, code[2]; const char *why; } cases[] = { /* code: with F16, with F32 */
+        { 1e8f, -1, { ERR_LIMIT, 0 }, "--kv f32 has room" },
+        { INFINITY, -1, { ERR_FORMAT, ERR_FORMAT }, "layer 1 made a key or value of position 8 that is not a finite number" },
+        { 0, 0, { ERR_FORMAT, ERR_FORMAT }, "the logit of token 7 is nan" },
+    };
+    struct err e = { 0 };
+    struct pack *p = open_pack(LAYOUT_SPLIT);
+    struct variant v = variant(&io_pread_backend);
+    struct engine *g = NULL;
+    v.kv_f16 = kv_f16;
+    struct engine_config c = config(p, &v);
+    tell_alone(&c);
+    spoiled = dense_cpu_backend;
+    spoiled.open = open_spoiled;
+    spoiled.attention = spoiled_attention;
+    spoiled.head = spoiled_head;
+    c.dense = &spoiled;
+    bad.row = -1, bad.times = 0;
+    CHECK_MSG(engine_open(&c, &g, &e) == 0, "%s", e.msg);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        int want = cases[k].code[!kv_f16], done, r = 0;
+        struct session s[2];
+        struct session_part parts[2];
+        struct story t = { .n = 0 };
+        for (int i = 0; i < 2; i++) { /* all but the last token of either prompt */
+            const struct session_config q = config_of(i, NULL);
+            CHECK(session_init(&s[i], g, &q, &e) == 0 && session_feed(&s[i], ids + i * 8, PROMPT - i - 1, SESSION_EXACT, &done, &e) == 0);
+            parts[i] = (struct session_part){ .s = &s[i], .ids = ids + i * 8 + PROMPT - i - 1, .n = 1, .mode = SESSION_EXACT, .logits = 1 };
+        }
+        bad.seq = s[0].seq, bad.pos = PROMPT - 1, bad.times = cases[k].times, bad.row = cases[k].row;
+        CHECK(session_step(parts, 2, NULL, &e) == 0 && parts[0].result == want && parts[1].result == 0);
+        const struct err *why = session_error(&s[0]);
+        CHECK_MSG(why->code == want && (!want || strstr(why->msg, cases[k].why)), "%s", why->msg);
+        CHECK((session_sample(&s[0], &e) >= 0) == (want == 0));
+        bad.times = 0, bad.row = -1;
+        session_done(&s[0]);
+        while (t.n <= STEPS && r == 0)
+            r = next(&s[1], &t, &e);
+        CHECK_MSG(r == 0 && same(&alone[1], &t), "%s", e.msg);
+        session_done(&s[1]);
+        CHECK(gives_the_same(g, 0, &e) && gives_the_same(g, 1, &e));
+    }
+    /* A guess that would not fit, and does not come true, is forgotten; one that is drawn is not. */
+    for (int comes_true = 0; comes_true < 2; comes_true++) {
+        struct session s;
+        const struct session_config q = config_of(0, NULL);
+        int32_t two[2], drawn[2];
+        CHECK(session_init(&s, g, &q, &e) == 0 && begin(&s, 0, &e) == 0 && (two[0] = session_sample(&s, &e)) == alone[0].drawn[0]);
+        two[1] = comes_true ? alone[0].drawn[1] : alone[0].drawn[1] ^ 1;
+        bad.seq = s.seq, bad.pos = PROMPT + 1, bad.times = 1e8f;
+        int r = session_draw(&s, two, 2, SESSION_EXACT, NULL, 0, drawn, &e);
+        bad.times = 0;
+        CHECK_MSG(comes_true && kv_f16 ? r == ERR_LIMIT : r == 1 + comes_true && drawn[0] == alone[0].drawn[1], "%d: %s", r, e.msg);
+        if (!comes_true)
+            CHECK(session_draw(&s, drawn, 1, SESSION_EXACT, NULL, 0, drawn, &e) == 1 && drawn[0] == alone[0].drawn[2]);
+        session_done(&s);
+    }
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
 /* ---- cancelling ---- */
 
 struct silence {
@@ -480,6 +583,8 @@ int main(void)
         test_fork(at);
     test_arguments();
     test_damage();
+    test_no_numbers(0);
+    test_no_numbers(1);
     test_cancel();
     return test_done();
 }

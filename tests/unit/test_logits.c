@@ -1,0 +1,41 @@
+/* Which logits a token can be drawn by. */
+#include "common/model/logits.h"
+#include "tests/test.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { MOST = 70 };
+
+/* One value of each odd kind at every place of rows of every length. */
+static void one_of_each(void)
+{
+    const struct { float v; int fits; } odd[] = { { NAN, 0 }, { INFINITY, 0 }, { -INFINITY, 1 }, { FLT_MAX, 1 }, { -FLT_MAX, 1 },
+                                                  { 0x1p-149f, 1 } };
+    float x[MOST];
+    int wrong = 0;
+    for (int n = 1; n <= MOST; n++)
+        for (int at = 0; at < n; at++)
+            for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+                for (int i = 0; i < n; i++)
+                    x[i] = (float)(i * 37 % 11) - 5;
+                x[at] = odd[k].v;
+                int want = !odd[k].fits ? at : n == 1 && odd[k].v < -FLT_MAX ? 0 : -1;
+                wrong += logits_bad(x, n) != want;
+            }
+    CHECK_MSG(wrong == 0, "%d wrong", wrong);
+}
+
+int main(void)
+{
+    one_of_each();
+    float all[MOST];
+    for (int i = 0; i < MOST; i++)
+        all[i] = -INFINITY;
+    CHECK(logits_bad(all, MOST) == 0);
+    all[MOST - 1] = -3;
+    CHECK(logits_bad(all, MOST) == -1);
+    all[40] = NAN, all[20] = INFINITY;
+    CHECK(logits_bad(all, MOST) == 20);
+    return test_done();
+}

@@ -51,8 +51,9 @@ static int dense(struct verify *v, struct err *e)
         return err_set(e, ERR_NOMEM, "a tensor of %llu bytes", (unsigned long long)largest);
     for (int i = 0; i < v->p->n_dense; i++, v->tensors++) {
         struct err one = { 0 };
-        int r = pack_dense_read(v->p, &v->p->dense[i], buf, &one);
-        if (r == ERR_NOMEM) {
+        int r = file_go_on(&one);
+        r = r < 0 ? r : pack_dense_read(v->p, &v->p->dense[i], buf, &one);
+        if (r == ERR_NOMEM || r == ERR_INTR) {
             free(buf);
             return err_set(e, r, "%s", one.msg);
         }
@@ -73,9 +74,10 @@ static int predictors(struct verify *v, struct err *e)
         void *buf = aligned_alloc(64, x->bytes); /* a multiple of 64 */
         if (!buf)
             return err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x->bytes);
-        int r = pack_predictor_read(v->p, x, buf, &ignored, NULL, &one);
+        int r = file_go_on(&one);
+        r = r < 0 ? r : pack_predictor_read(v->p, x, buf, &ignored, NULL, &one);
         free(buf);
-        if (r == ERR_NOMEM)
+        if (r == ERR_NOMEM || r == ERR_INTR)
             return err_set(e, r, "%s", one.msg);
         if (r < 0)
             damaged(v, one.msg);

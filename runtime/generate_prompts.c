@@ -30,27 +30,28 @@ struct run {
 
 /* ---- what results depend on ---- */
 
-static int hash_file(struct hash *h, const char *path, const struct cancel *cancel, struct err *e)
+static int hash_piece(void *ctx, const void *data, size_t len, struct err *e)
+{
+    (void)e;
+    hash_update(ctx, data, len);
+    return 0;
+}
+
+static int hash_file(struct hash *h, const char *path, struct err *e)
 {
     struct file f = { 0 };
-    char some[16384];
     int r = file_open(&f, path, e);
-    for (uint64_t at = 0; r == 0 && at < f.size; at += sizeof some) {
-        size_t n = f.size - at < sizeof some ? (size_t)(f.size - at) : sizeof some;
-        if (cancel_asked(cancel))
-            r = err_set(e, ERR_INTR, "interrupted");
-        else if ((r = file_pread(&f, some, n, at, e)) == 0)
-            hash_update(h, some, n);
-    }
+    if (r == 0)
+        r = file_each(&f, 0, f.size, hash_piece, h, e);
     file_close(&f);
     return r;
 }
 
-static int file_hash(const char *path, const struct cancel *cancel, struct hash128 *out, struct err *e)
+static int file_hash(const char *path, struct hash128 *out, struct err *e)
 {
     struct hash_room room;
     struct hash *h = hash_new_in(&room);
-    int r = hash_file(h, path, cancel, e);
+    int r = hash_file(h, path, e);
     *out = hash_final128(h);
     return r;
 }
@@ -97,7 +98,7 @@ static int hash_options(struct hash *h, const struct run *q, struct err *e)
     }
     if (c->accel.accel)
         hash_engine(h, s);
-    return a->template ? hash_file(h, a->template, a->setup.cancel, e) : 0;
+    return a->template ? hash_file(h, a->template, e) : 0;
 }
 
 static int made_of(const struct run *q, struct results_of *out, struct err *e)
@@ -110,8 +111,8 @@ static int made_of(const struct run *q, struct results_of *out, struct err *e)
     out->pack = hash_128(head, r < 0 ? 0 : sizeof head);
     r = r < 0 ? r : hash_options(h, q, e);
     out->options = hash_final128(h);
-    r = r < 0 ? r : file_hash(q->a->prompts, q->a->setup.cancel, &out->prompts, e);
-    return r < 0 ? r : file_hash(q->a->setup.plan, q->a->setup.cancel, &out->plan, e);
+    r = r < 0 ? r : file_hash(q->a->prompts, &out->prompts, e);
+    return r < 0 ? r : file_hash(q->a->setup.plan, &out->plan, e);
 }
 
 /* ---- results ---- */
@@ -204,6 +205,8 @@ static int read_prompt(struct run *q, struct err *e)
     t->text.prompt = t->ids;
     t->text.n_prompt = t->n_prompt;
     r = r < 0 ? r : batch_add(&q->set.batch, &t->text, e);
+    if (r == ERR_INTR) /* no result: --resume goes on with it */
+        return r;
     q->next++;
     if (r < 0) {
         t->ended = 1;

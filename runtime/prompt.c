@@ -18,6 +18,10 @@ static int read_stdin(char **out, size_t *out_len, struct err *e)
     size_t cap = 4096, n = 0;
     char *buf = malloc(cap);
     while (buf) {
+        if (file_wait_readable(STDIN_FILENO, e) < 0) {
+            free(buf);
+            return e->code;
+        }
         ssize_t k = read(STDIN_FILENO, buf + n, cap - n);
         if (k < 0 && errno == EINTR)
             continue;
@@ -99,7 +103,7 @@ int prompt_ids_file(const char *path, int n_vocab, int32_t **ids, int *n, struct
         r = err_set(e, ERR_NOMEM, "out of memory for %zu tokens", len / 2);
     for (size_t i = 0; i < len / 2 && r == 0; i++) {
         out[i] = bytes_le16(raw + 2 * i);
-        if (out[i] >= n_vocab)
+        if ((r = file_go_on_at(i, e)) == 0 && out[i] >= n_vocab)
             r = err_set(e, ERR_FORMAT, "'%s': token %zu is %d; the model has 0 to %d", path, i, out[i], n_vocab - 1);
     }
     free(raw);

@@ -2,6 +2,8 @@
  * not link. */
 #include "runtime/records.h"
 
+#include "common/base/file.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +20,16 @@ static int bad(const struct records *r, struct err *e, const char *what)
     return err_set(e, ERR_FORMAT, "'%s': record %llu: %s", r->path, (unsigned long long)r->n, what);
 }
 
+/* EOF too where the process was asked to stop. */
+static int next_char(struct records *r)
+{
+    return file_go_on_at(r->read++, &r->stop) < 0 ? EOF : getc(r->file);
+}
+
 static int check_read(const struct records *r, struct err *e)
 {
+    if (r->stop.code)
+        return err_set(e, r->stop.code, "%s", r->stop.msg);
     return ferror(r->file) ? err_sys(e, ERR_INPUT, "reading '%s'", r->path) : 0;
 }
 
@@ -33,8 +43,8 @@ static int too_long(const struct records *r, struct err *e)
 /* The rest of a field that begins with a quotation mark, and the character behind it. */
 static int quoted_field(struct records *r, struct err *e)
 {
-    for (int c; (c = getc(r->file)) != EOF;) {
-        if (c == '"' && (c = getc(r->file)) != '"')
+    for (int c; (c = next_char(r)) != EOF;) {
+        if (c == '"' && (c = next_char(r)) != '"')
             return c;
         put(r, c);
     }
@@ -46,16 +56,16 @@ static int quoted_field(struct records *r, struct err *e)
 /* A field, with a NUL behind it. 1: another follows; 0: it was the record's last; ERR_*. */
 static int field(struct records *r, struct err *e)
 {
-    int c = getc(r->file);
+    int c = next_char(r);
     if (c == '"') {
         if ((c = quoted_field(r, e)) == -2)
             return e->code;
         if (c == '\r')
-            c = getc(r->file);
+            c = next_char(r);
         if (c != ',' && c != '\n' && c != EOF)
             return bad(r, e, "a quotation mark within a field");
     } else {
-        for (; c != ',' && c != '\n' && c != EOF; c = getc(r->file))
+        for (; c != ',' && c != '\n' && c != EOF; c = next_char(r))
             put(r, c);
         if (c != ',' && r->len && r->buf[r->len - 1] == '\r')
             r->len--;
@@ -96,7 +106,7 @@ static int row(struct records *r, int c, int header, struct err *e)
 
 static int line(struct records *r, int c, struct err *e)
 {
-    for (; c != '\n' && c != EOF; c = getc(r->file))
+    for (; c != '\n' && c != EOF; c = next_char(r))
         put(r, c);
     put(r, 0);
     if (check_read(r, e) < 0)
@@ -112,7 +122,7 @@ static int first(struct records *r)
 {
     int c;
     do
-        c = getc(r->file);
+        c = next_char(r);
     while (c == '\n' || c == '\r' || (!r->table && (c == ' ' || c == '\t')));
     return c;
 }
@@ -130,7 +140,7 @@ int records_next(struct records *r, struct err *e)
 
 static int begin(struct records *r, struct err *e)
 {
-    int c = first(r), mark = c == 0xef, second = mark ? getc(r->file) : 0, third = mark ? getc(r->file) : 0;
+    int c = first(r), mark = c == 0xef, second = mark ? next_char(r) : 0, third = mark ? next_char(r) : 0;
     if (mark && (second != 0xbb || third != 0xbf))
         return bad(r, e, "the file begins with bytes that are no text");
     c = mark ? first(r) : c;

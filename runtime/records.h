@@ -18,6 +18,8 @@ struct records {
     int table, over;           /* over: the record is longer than the buffer */
     int text_at, id_at;        /* columns; id -1: none */
     uint64_t n;                /* records read */
+    uint64_t read;             /* characters */
+    struct err stop;           /* the process was asked to stop */
     /* the last one */
     const char *text, *id;     /* a line of JSON, or the prompt; "" where there is none */
     size_t text_len;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -75,12 +76,14 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
 {
     char *p = buf;
     size_t done = 0;
-    int tries = 0; /* without progress: a signal now and then is no fault, nothing but EINTR is */
+    int tries = 0, r; /* without progress: a signal now and then is no fault, nothing but EINTR is */
     if (!ck_range(offset, len, INT64_MAX))
         return err_set(e, ERR_FORMAT, "'%s' ends at byte %llu: cannot read %zu bytes at %llu", f->path,
                        (unsigned long long)f->size, len, (unsigned long long)offset);
     while (done < len) {
-        ssize_t n = pread(f->fd, p + done, len - done, (off_t)(offset + done));
+        if (done >= FILE_PIECE && (r = file_go_on(e)) < 0)
+            return r;
+        ssize_t n = pread(f->fd, p + done, len - done < FILE_PIECE ? len - done : FILE_PIECE, (off_t)(offset + done));
         if (n < 0 && errno == EINTR && ++tries < READ_TRIES)
             continue;
         if (n < 0)
@@ -93,6 +96,29 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
         done += (size_t)n;
     }
     return 0;
+}
+
+int file_each(const struct file *f, uint64_t offset, uint64_t len,
+              int (*piece)(void *ctx, const void *data, size_t len, struct err *e), void *ctx, struct err *e)
+{
+    char some[1 << 16];
+    int r = 0;
+    for (uint64_t at = 0; r == 0 && at < len; at += sizeof some) {
+        size_t n = len - at < sizeof some ? (size_t)(len - at) : sizeof some;
+        if ((r = file_go_on(e)) == 0 && (r = file_pread(f, some, n, offset + at, e)) == 0)
+            r = piece(ctx, some, n, e);
+    }
+    return r;
+}
+
+int file_wait_readable(int fd, struct err *e)
+{
+    enum { LOOK_MS = 50 };
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    int r, n = 0;
+    while ((r = file_go_on(e)) == 0 && ((n = poll(&p, 1, LOOK_MS)) == 0 || (n < 0 && errno == EINTR))) {
+    }
+    return r;
 }
 
 void file_begin_sync(int fd)
@@ -178,6 +204,11 @@ const struct cancel *file_catch_interrupt(void)
 bool file_interrupted(void)
 {
     return cancel_asked(&interrupt);
+}
+
+int file_go_on(struct err *e)
+{
+    return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
 
 /* ---- writing ---- */

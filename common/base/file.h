@@ -21,8 +21,24 @@ int file_open(struct file *f, const char *path, struct err *e);
 void file_close(struct file *f); /* accepts a zeroed or closed one */
 
 /* Read exactly len bytes at offset, past EINTR and short reads. ERR_FORMAT ("ends at byte N") at
- * end of file; code on a failed read: ERR_INPUT. Thread-safe. */
+ * end of file; code on a failed read: ERR_INPUT. After the first FILE_PIECE bytes ERR_INTR once file_interrupted(). Thread-safe. */
+#define FILE_PIECE (4u << 20)
 int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, struct err *e);
+
+/* len bytes at offset, piece by piece, to piece(), which goes on while it returns 0. ERR_INTR once file_interrupted(). For every loop over
+ * a file's bytes that is not file_pread's. */
+int file_each(const struct file *f, uint64_t offset, uint64_t len,
+              int (*piece)(void *ctx, const void *data, size_t len, struct err *e), void *ctx, struct err *e);
+
+/* ERR_INTR once file_interrupted(), for loops; and for those over texts, which look at every 65,536th step. */
+int file_go_on(struct err *e);
+static inline int file_go_on_at(uint64_t step, struct err *e)
+{
+    return step % 65536 == 65535 ? file_go_on(e) : 0;
+}
+
+/* Wait until a descriptor can be read or is at its end. ERR_INTR once file_interrupted(). */
+int file_wait_readable(int fd, struct err *e);
 
 /* The kernel begins to write what was written to an open file and is still in memory alone; so a sync later waits for little. */
 void file_begin_sync(int fd);

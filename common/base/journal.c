@@ -89,7 +89,8 @@ static int remember(struct journal *j, struct journal_record r, struct err *e)
     return 0;
 }
 
-static int record_hash(struct journal *j, const struct head *head, const struct journal_record *r, uint64_t *out,
+/* stops: when the process is asked to. What is written then is to be finished. */
+static int record_hash(struct journal *j, const struct head *head, const struct journal_record *r, int stops, uint64_t *out,
                        struct err *e)
 {
     enum { PIECE = 1 << 20 };
@@ -100,7 +101,7 @@ static int record_hash(struct journal *j, const struct head *head, const struct 
         hash_update(h, head, sizeof *head);
     for (uint64_t at = 0; at < r->bytes && !err;) {
         size_t n = r->bytes - at < PIECE ? (size_t)(r->bytes - at) : PIECE;
-        if ((err = get(j, buf, n, r->offset + at, e)) == 0)
+        if ((err = stops ? file_go_on(e) : 0) == 0 && (err = get(j, buf, n, r->offset + at, e)) == 0)
             hash_update(h, buf, n);
         at += n;
     }
@@ -131,7 +132,7 @@ static int scan(struct journal *j, uint64_t size, struct err *e)
             return r;
         if (t.mark != TAIL_MARK)
             break;
-        if ((r = record_hash(j, &h, &rec, &sum, e)) < 0)
+        if ((r = record_hash(j, &h, &rec, 1, &sum, e)) < 0)
             return r;
         if (sum != t.hash)
             break;
@@ -331,7 +332,7 @@ int journal_take(struct journal *j, uint64_t first, uint64_t n, uint64_t bytes, 
     uint64_t hash;
     j->open = (struct head){ HEAD_MARK, first, n, bytes };
     int r = put(j, &j->open, sizeof j->open, j->end, e);
-    if (r < 0 || (r = record_hash(j, &j->open, &rec, &hash, e)) < 0)
+    if (r < 0 || (r = record_hash(j, &j->open, &rec, 0, &hash, e)) < 0)
         return r;
     return finish(j, hash, e);
 }
@@ -341,5 +342,6 @@ int journal_read(struct journal *j, const struct journal_record *r, uint64_t off
 {
     if (!ck_range(offset, len, r->bytes))
         return err_set(e, ERR_LIMIT, "'%s': beyond a record", j->path);
-    return get(j, buf, len, r->offset + offset, e);
+    int stop = file_go_on(e);
+    return stop < 0 ? stop : get(j, buf, len, r->offset + offset, e);
 }

@@ -46,7 +46,7 @@ int journal_take(struct journal *j, uint64_t first, uint64_t n, uint64_t bytes, 
 /* The kernel begins to write what there is; a call every few megabytes leaves journal_end little to wait for. */
 void journal_begin_sync(const struct journal *j);
 
-/* Read from a record's payload. */
+/* Read from a record's payload. ERR_INTR once file_interrupted(), as at opening. */
 int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len,
                  struct err *e);
 

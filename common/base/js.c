@@ -288,7 +288,7 @@ static size_t next_piece(void *buf, size_t n, void *ctx)
 {
     struct pieces *f = ctx;
     size_t some = f->file.size - f->at < n ? (size_t)(f->file.size - f->at) : n;
-    if (some && (f->code = file_pread(&f->file, buf, some, f->at, f->e)) < 0)
+    if (some && ((f->code = file_go_on(f->e)) < 0 || (f->code = file_pread(&f->file, buf, some, f->at, f->e)) < 0))
         return (size_t)-1;
     f->at += some;
     return some;

@@ -9,6 +9,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/file.h"
 #include "common/model/model.h"
 
 #include <inttypes.h>
@@ -36,7 +37,7 @@ int tokenizer_push(struct ids *out, int32_t id, struct err *e)
         out->cap = cap;
     }
     out->id[out->n++] = id;
-    return 0;
+    return file_go_on_at((uint64_t)out->n, e);
 }
 
 static bool before(struct candidate a, struct candidate b)
@@ -638,7 +639,8 @@ static int claim_length(const struct tokenizer *t, const char *text, size_t n, u
     struct claims fresh = { 0 };
     size_t old = 0; /* claims before it have been passed */
     int r = 0;
-    for (size_t pos = 0; r == 0 && pos < n;) {
+    uint64_t step = 0;
+    for (size_t pos = 0; r == 0 && pos < n && (r = file_go_on_at(step++, e)) == 0;) {
         if (old < l->n && l->c[old].begin < pos + len) {
             pos = l->c[old].end;
             r = put_claim(&fresh, l->c[old++], e);
@@ -682,6 +684,8 @@ static int encode_plain(const struct tokenizer *t, const char *text, size_t len,
             continue;
         }
         r = encode_piece(t, text, n, space, ids, e);
+        if (r == 0 && n < len)
+            r = file_go_on(e);
         space = false;
         text += n;
         len -= n;

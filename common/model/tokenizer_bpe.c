@@ -3,6 +3,7 @@
  * 16 bytes or so each, instead of the strings of the file. */
 #include "common/model/tokenizer_impl.h"
 
+#include "common/base/file.h"
 #include "common/base/utf8.h"
 
 #include <inttypes.h>
@@ -150,9 +151,10 @@ static void add_candidate(struct work *w, int32_t left, int32_t right)
                                                 w->nodes[left].len + w->nodes[right].len });
 }
 
-static void merge_all(struct work *w)
+static int merge_all(struct work *w, struct err *e)
 {
-    while (w->n_heap > 0) {
+    int r = 0;
+    for (uint64_t step = 0; w->n_heap > 0 && (r = file_go_on_at(step, e)) == 0; step++) {
         struct candidate c = tokenizer_heap_pop(w->heap, &w->n_heap);
         struct node *left = &w->nodes[c.left];
         if (left->len == 0 || left->next < 0)
@@ -171,6 +173,7 @@ static void merge_all(struct work *w)
         add_candidate(w, left->prev, (int32_t)c.left);
         add_candidate(w, (int32_t)c.left, left->next);
     }
+    return r;
 }
 
 static int reserve(struct work *w, size_t n, struct err *e)
@@ -234,7 +237,7 @@ static int encode_word(void *ctx, const char *word, size_t len, struct err *e)
     size_t n = take_apart(w, word, len);
     for (size_t i = 0; i + 1 < n; i++)
         add_candidate(w, (int32_t)i, (int32_t)i + 1);
-    merge_all(w);
+    r = merge_all(w, e);
     for (int32_t i = 0; r == 0 && i >= 0; i = w->nodes[i].next)
         r = w->id[i] >= 0 ? tokenizer_push(w->out, w->id[i], e) : push_bytes(w, &w->nodes[i], e);
     return r;

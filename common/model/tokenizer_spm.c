@@ -6,6 +6,7 @@
  * spaces at open, so U+2581 in a text is translated as well. */
 #include "common/model/tokenizer_impl.h"
 
+#include "common/base/file.h"
 #include "common/base/utf8.h"
 
 #include <stdlib.h>
@@ -47,9 +48,10 @@ static void add_candidate(struct work *w, int32_t left, int32_t right)
                             (struct candidate){ -w->t->score[id], (uint32_t)left, size });
 }
 
-static void merge_all(struct work *w)
+static int merge_all(struct work *w, struct err *e)
 {
-    while (w->n_heap > 0) {
+    int r = 0;
+    for (uint64_t step = 0; w->n_heap > 0 && (r = file_go_on_at(step, e)) == 0; step++) {
         struct candidate c = tokenizer_heap_pop(w->heap, &w->n_heap);
         struct node *left = &w->nodes[c.left];
         if (left->len == 0 || left->next < 0)
@@ -65,6 +67,7 @@ static void merge_all(struct work *w)
         add_candidate(w, left->prev, (int32_t)c.left);
         add_candidate(w, (int32_t)c.left, left->next);
     }
+    return r;
 }
 
 static int push_bytes(const struct tokenizer *t, const char *text, size_t len, struct ids *out, struct err *e)
@@ -131,7 +134,7 @@ int tokenizer_spm_encode(const struct tokenizer *t, const char *text, size_t len
         int32_t n = split(&w, text, len, space);
         for (int32_t i = 0; i + 1 < n; i++)
             add_candidate(&w, i, i + 1);
-        merge_all(&w);
+        r = merge_all(&w, e);
         for (int32_t i = n ? 0 : -1; r == 0 && i >= 0; i = w.nodes[i].next)
             r = push_piece(t, w.text + w.nodes[i].start, w.nodes[i].len, out, e);
     }

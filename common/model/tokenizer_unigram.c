@@ -9,6 +9,7 @@
 #include "common/model/tokenizer_impl.h"
 
 #include "common/base/bytes.h"
+#include "common/base/file.h"
 #include "common/base/utf8.h"
 
 #include <float.h>
@@ -134,11 +135,12 @@ static int replace(const struct tokenizer *t, const char *text, size_t len, cons
 static int normalise(const struct tokenizer *t, const char *text, size_t len, char *out, size_t *n, struct err *e)
 {
     struct sink s = { .out = out };
+    uint64_t step = 0;
     for (size_t i = 0, k; i < len; i += k) {
         const char *with = NULL;
         uint32_t code;
-        int r = replace(t, text + i, len - i, &with, &k, e);
-        if (r < 0)
+        int r = file_go_on_at(step++, e);
+        if (r < 0 || (r = replace(t, text + i, len - i, &with, &k, e)) < 0)
             return r;
         if (k) {
             put_text(t, &s, with, strlen(with));
@@ -174,12 +176,14 @@ static void offer(struct best *b, double score, size_t from, int32_t id)
         *b = (struct best){ score, (uint32_t)from, id };
 }
 
-static void viterbi(const struct tokenizer *t, const char *text, size_t n, struct best *best)
+static int viterbi(const struct tokenizer *t, const char *text, size_t n, struct best *best, struct err *e)
 {
+    int r = 0;
+    uint64_t step = 0;
     for (size_t i = 1; i <= n; i++)
         best[i] = (struct best){ -DBL_MAX, 0, t->unk };
     best[0] = (struct best){ 0, 0, t->unk };
-    for (size_t at = 0, size; at < n; at += size) {
+    for (size_t at = 0, size; at < n && (r = file_go_on_at(step++, e)) == 0; at += size) {
         size_t lo = 0, hi = t->n_order;
         bool whole = false; /* the character is a token */
         size = character((uint8_t)text[at]);
@@ -198,6 +202,7 @@ static void viterbi(const struct tokenizer *t, const char *text, size_t n, struc
         if (!whole)
             offer(best + at + size, best[at].score + (double)t->unknown_score, at, t->unk);
     }
+    return r;
 }
 
 /* The tokens of the best way to the end, found from the end. */
@@ -230,8 +235,8 @@ int tokenizer_unigram_encode(const struct tokenizer *t, const char *text, size_t
     if (!normal || !best) {
         r = err_set(e, ERR_NOMEM, "encoding a text of %zu bytes, %zu of them normalised", len, n);
     } else if ((r = normalise(t, text, len, normal, &n, e)) == 0) {
-        viterbi(t, normal, n, best);
-        r = collect(t, best, n, out, e);
+        if ((r = viterbi(t, normal, n, best, e)) == 0)
+            r = collect(t, best, n, out, e);
     }
     free(best);
     free(normal);

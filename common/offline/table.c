@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LINE_PIECE = 1 << 20 };
+
 struct cell {
     size_t offset, len;
 };
@@ -130,7 +132,11 @@ static int feed(struct reader *r, struct csv_parser *p, const char *data, size_t
         r->line++;
         if (!r->row_line)
             r->row_line = r->line;
-        size_t done = csv_parse(p, data + pos, n, on_field, on_row, r);
+        size_t done = 0;
+        for (size_t k = 0, piece = 0; k == piece && done < n && !r->failed && (r->failed = file_go_on(r->e)) == 0; done += k) {
+            piece = n - done < LINE_PIECE ? n - done : LINE_PIECE;
+            k = csv_parse(p, data + pos + done, piece, on_field, on_row, r);
+        }
         if (!r->failed && done != n) {
             if (csv_error(p) == CSV_EPARSE)
                 return err_set(r->e, ERR_FORMAT, "'%s' line %d, character %zu: a quote out of place",

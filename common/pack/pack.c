@@ -818,29 +818,26 @@ void pack_budget_model(const struct pack *p, struct budget_model *out)
         out->dense_bytes += budget_dense_tensor(p->dense[i].bytes);
 }
 
+static int hash_piece(void *ctx, const void *data, size_t len, struct err *e)
+{
+    (void)e;
+    hash_update(ctx, data, len);
+    return 0;
+}
+
 int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text_len, struct err *e)
 {
-    enum { PIECE = 1 << 20 };
-    uint8_t *buf = malloc(PIECE);
-    struct hash *h = NULL;
-    int r = buf ? 0 : err_set(e, ERR_NOMEM, "verifying '%s'", priv(p)->name);
+    int r = 0;
     *bad = 0;
     for (int i = 0; i < priv(p)->n_raw && r == 0; i++) {
         const struct section *s = &priv(p)->raw[i];
-        if (!(h = hash_new()))
-            r = err_set(e, ERR_NOMEM, "verifying '%s'", priv(p)->name);
-        for (uint64_t at = 0; at < s->bytes && r == 0;) {
-            size_t n = s->bytes - at < PIECE ? (size_t)(s->bytes - at) : PIECE;
-            if ((r = read_at(p, buf, n, s->offset + at, e)) == 0)
-                hash_update(h, buf, n);
-            at += n;
-        }
+        struct hash_room room;
+        struct hash *h = hash_new_in(&room);
+        r = file_each(&p->file, s->offset, s->bytes, hash_piece, h, e);
         if (r == 0 && hash_final64(h) != s->checksum && !(*bad)++)
             snprintf(text, text_len,
                      "the section at byte %llu (kind %u, layer %d, expert %d) is damaged, weights or padding",
                      (unsigned long long)s->offset, s->kind, (int)s->layer, (int)s->block);
-        hash_free(h);
     }
-    free(buf);
     return r;
 }

@@ -11,6 +11,7 @@
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -330,6 +331,18 @@ static void observing(int n_experts, int threads)
     free(active), free(open), free(route);
 }
 
+/* Last: the process stays asked to stop. */
+static void interrupted(void)
+{
+    struct trace *t;
+    uint32_t id;
+    CHECK(!trace_open(in("a.h5"), &t, &e) && !trace_tokens(t, 0, 1, &id, &e));
+    file_catch_interrupt();
+    raise(SIGINT);
+    CHECK(trace_tokens(t, 0, 1, &id, &e) == ERR_INTR && trace_verify(t, &e) == ERR_INTR);
+    trace_close(t);
+}
+
 int main(void)
 {
     test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
@@ -344,6 +357,7 @@ int main(void)
     unfinished();
     observing(0, 1);
     observing(4, 2);
+    interrupted();
     static const char *const left[] = { "a.h5",      "b.h5",      "c.h5",      "whole.h5",    "merged.h5",
                                         "shard0.h5", "shard1.h5", "shard2.h5", "p.h5.partial" };
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)

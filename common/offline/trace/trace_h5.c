@@ -612,6 +612,9 @@ static int transfer(struct trace_h5_set *s, const uint64_t *first, const uint64_
             return 0;
         f[i] = first[i], c[i] = count[i];
     }
+    int r = in ? file_go_on(e) : 0;
+    if (r < 0)
+        return r;
     hid_t file = H5Dget_space(s->id), mem = H5Screate_simple(s->n_dims, c, NULL);
     int ok = file >= 0 && mem >= 0 && H5Sselect_hyperslab(file, H5S_SELECT_SET, f, NULL, c, NULL) >= 0 &&
              (in ? H5Dread(s->id, s->type, mem, file, H5P_DEFAULT, in)

@@ -432,26 +432,19 @@ static int put_all(struct trace_h5_file *f, const struct trace_info *t, const st
     return r;
 }
 
+static int write_piece(void *ctx, const void *data, size_t len, struct err *e)
+{
+    return file_out_write(ctx, data, len, e);
+}
+
 static int copy_file(const char *path, struct file_out *out, struct err *e)
 {
-    enum { PIECE = 1 << 20 };
     struct file f;
-    uint8_t *buf = malloc(PIECE);
-    int r = buf ? file_open(&f, path, e) : err_set(e, ERR_NOMEM, "copying '%s'", path);
-    if (r < 0) {
-        free(buf);
+    int r = file_open(&f, path, e);
+    if (r < 0)
         return r;
-    }
-    for (uint64_t at = 0; at < f.size && !r;) {
-        size_t n = f.size - at < PIECE ? (size_t)(f.size - at) : PIECE;
-        if ((r = file_pread(&f, buf, n, at, e)) == 0)
-            r = file_out_write(out, buf, n, e);
-        at += n;
-        if (!r && file_interrupted())
-            r = err_set(e, ERR_INTR, "interrupted");
-    }
+    r = file_each(&f, 0, f.size, write_piece, out, e);
     file_close(&f);
-    free(buf);
     return r;
 }
 

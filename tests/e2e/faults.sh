@@ -6,4 +6,4 @@ echo "# seed $seed"
 if [ -n "$SANITIZE" ]; then # slow starts, and no allocations
     exec "$B/tests/faults/faults" -S -m 1 -s "$seed" -c verify,check,logits,import,pack "$BIN" "$B/tests/faults/shim.so"
 fi
-exec "$B/tests/faults/faults" -m 2 -s "$seed" -c verify,logits,generate,merge,import,pack "$BIN" "$B/tests/faults/shim.so"
+exec "$B/tests/faults/faults" -m 2 -s "$seed" -c verify,logits,generate,prompts,merge,import,pack "$BIN" "$B/tests/faults/shim.so"

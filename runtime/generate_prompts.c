@@ -208,6 +208,8 @@ static int read_prompt(struct run *q, struct err *e)
     if (r == ERR_INTR) /* no result: --resume goes on with it */
         return r;
     q->next++;
+    if (r == ERR_NOMEM || r == ERR_SYS)
+        return r; /* no fault of the prompt, whose result another run may make */
     if (r < 0) {
         t->ended = 1;
         t->end = BATCH_FAILED;

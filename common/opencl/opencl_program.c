@@ -173,6 +173,7 @@ static void keep(struct opencl *o, struct hash128 key, opencl_program_id program
         bytes_put64(all + 40, sum.hi);
         bytes_put64(all + 48, len);
         mode_t old = umask(077);
+        unlink(path); /* a file that is replaced keeps its mode, for which it may have been distrusted */
         if (file_replace(path, all, HEADER + len, &e) < 0)
             note(o, "what was built for the accelerator is not kept: %s", e.msg);
         umask(old);

@@ -379,6 +379,8 @@ static void caching(void)
     chmod(path, 0666);
     i = start(&c);
     CHECK_MSG(i.built == 1 && strstr(i.note, "others can write"), "%s", i.note);
+    i = start(&c);
+    CHECK_MSG(i.built == 0 && i.cached == 2 && !i.note[0], "what was written anew is not used: %s", i.note);
     unlink(path);
     CHECK(symlink("/dev/zero", path) == 0);
     i = start(&c);

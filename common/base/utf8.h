@@ -32,6 +32,20 @@ static inline size_t utf8_decode(const void *text, size_t n, uint32_t *code)
     return len;
 }
 
+/* The sequence of a code point, no surrogate, into out[4]; its length. */
+static inline size_t utf8_encode(char *out, uint32_t c)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)((n == 2 ? 0xc0u : n == 3 ? 0xe0u : 0xf0u) | c);
+    return n;
+}
+
 /* Valid UTF-8 without control characters: a name that may go into a message or a JSON text. */
 static inline bool utf8_is_printable(const void *text, size_t n)
 {

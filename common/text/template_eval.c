@@ -106,6 +106,8 @@ static const struct value *look_up(struct run *r, struct text name)
         for (const struct binding *b = f->first; b; b = b->next)
             if (text_equal(b->name, name))
                 return b->value;
+    if (text_is(name, "varargs") || text_is(name, "kwargs") || text_is(name, "caller"))
+        return template_fail(r, ERR_UNSUPPORTED, "'%.*s' is not known", (int)name.n, name.s);
     const struct value *v = template_function_known(name) ? named(r, V_FUNCTION, name) : NULL;
     return v ? v : unknown(r, name);
 }
@@ -190,29 +192,34 @@ const struct value *template_item(struct run *r, const struct value *v, const st
     return template_str(r, c.s, c.n);
 }
 
-static int64_t bound(struct run *r, const struct node *n, int64_t none, int64_t len, bool back)
+static int64_t bound(const struct value *v, int64_t none, int64_t len, bool back)
 {
-    const struct value *v = n ? template_eval(r, n) : &template_none;
     int64_t low = back ? -1 : 0, high = back ? len - 1 : len;
     if (v->kind == V_NONE)
         return none;
-    if (v->kind != V_INT && v->kind != V_BOOL) {
-        template_fail(r, ERR_FORMAT, "%s as bound of a slice", template_kind_name(v));
-        return 0;
-    }
     int64_t i = v->u.i < 0 ? v->u.i + len : v->u.i;
     return i < low ? low : i > high ? high : i;
 }
 
 static const struct value *slice(struct run *r, const struct node *n)
 {
-    const struct value *v = template_eval(r, n->a), *step = n->other ? template_eval(r, n->other) : &template_none;
+    const struct value *v = template_eval(r, n->a), *part[3];
+    const struct node *const of[3] = { n->b, n->c, n->other };
+    bool whole = v->kind == V_LIST || v->kind == V_STR;
+    for (int i = 0; i < 3; i++) {
+        part[i] = of[i] ? template_eval(r, of[i]) : &template_none;
+        whole &= part[i]->kind == V_NONE || part[i]->kind == V_INT || part[i]->kind == V_BOOL;
+    }
     if (v->kind == V_UNDEFINED)
         return undefined_used(r, v);
-    if ((v->kind != V_LIST && v->kind != V_STR) || (step->kind != V_NONE && (step->kind != V_INT || step->u.i == 0)))
-        return template_fail(r, ERR_FORMAT, "a slice of %s by %s", template_kind_name(v), template_kind_name(step));
-    int64_t by = step->kind == V_INT ? step->u.i : 1, len = (int64_t)template_length(r, v);
-    int64_t from = bound(r, n->b, by < 0 ? len - 1 : 0, len, by < 0), to = bound(r, n->c, by < 0 ? -1 : len, len, by < 0);
+    if (!whole) /* undefined in Jinja where it is constant, else an error */
+        return template_fail(r, ERR_UNSUPPORTED, "a slice of %s, or with such bounds", template_kind_name(v));
+    if (r->failed)
+        return v;
+    int64_t by = part[2]->kind == V_NONE ? 1 : part[2]->u.i, len = (int64_t)template_length(r, v);
+    if (by == 0)
+        return template_fail(r, ERR_FORMAT, "a slice in steps of 0");
+    int64_t from = bound(part[0], by < 0 ? len - 1 : 0, len, by < 0), to = bound(part[1], by < 0 ? -1 : len, len, by < 0);
     if (v->kind == V_STR && by == 1) {
         struct text s = template_sub(v->u.s, (size_t)from, (size_t)(to > from ? to : from));
         return template_str(r, s.s, s.n);
@@ -296,15 +303,6 @@ static const struct value *whole(struct run *r, enum op op, int64_t a, int64_t b
     return over ? template_fail(r, ERR_LIMIT, "a number past 64 bits") : template_int(r, c);
 }
 
-static const struct value *real(struct run *r, enum op op, double a, double b)
-{
-    if (b == 0 && (op == OP_DIV || op == OP_FLOOR || op == OP_MOD))
-        return template_fail(r, ERR_FORMAT, "division by zero");
-    double c = op == OP_ADD ? a + b : op == OP_SUB ? a - b : op == OP_MUL ? a * b : op == OP_DIV ? a / b : op == OP_POW ? pow(a, b)
-             : op == OP_FLOOR ? floor(a / b) : a - b * floor(a / b);
-    return template_float(r, c);
-}
-
 static const struct value *binary(struct run *r, const struct node *n)
 {
     const struct value *a = template_eval(r, n->a), *b = template_eval(r, n->b);
@@ -312,6 +310,8 @@ static const struct value *binary(struct run *r, const struct node *n)
         return a;
     if (n->op == OP_JOIN)
         return added(r, template_string(r, a), template_string(r, b));
+    if (n->op == OP_MOD && a->kind == V_STR)
+        return template_fail(r, ERR_UNSUPPORTED, "formatting of a string with %%");
     if (a->kind == V_UNDEFINED || b->kind == V_UNDEFINED)
         return undefined_used(r, a->kind == V_UNDEFINED ? a : b);
     if (n->op == OP_ADD && a->kind == b->kind && (a->kind == V_STR || (a->kind == V_LIST && a->tuple == b->tuple)))
@@ -320,13 +320,14 @@ static const struct value *binary(struct run *r, const struct node *n)
         return repeat(r, a, b->u.i);
     if (n->op == OP_MUL && (b->kind == V_STR || b->kind == V_LIST) && is_whole(a))
         return repeat(r, b, a->u.i);
+    if (n->op == OP_DIV && is_whole(a) && is_whole(b) && (llabs(a->u.i) > 1ll << 53 || llabs(b->u.i) > 1ll << 53))
+        return template_fail(r, ERR_LIMIT, "a division of numbers past 53 bits");
     if (is_whole(a) && is_whole(b) && n->op != OP_DIV && !(n->op == OP_POW && b->u.i < 0))
         return whole(r, n->op, a->u.i, b->u.i);
     if ((is_whole(a) || a->kind == V_FLOAT) && (is_whole(b) || b->kind == V_FLOAT))
-        return real(r, n->op, is_whole(a) ? (double)a->u.i : a->u.d, is_whole(b) ? (double)b->u.i : b->u.d);
+        return template_real(r, n->op, is_whole(a) ? (double)a->u.i : a->u.d, is_whole(b) ? (double)b->u.i : b->u.d);
     static const char *const signs[] = { "+", "-", "*", "/", "//", "%", "**" };
-    return template_fail(r, n->op == OP_MOD && a->kind == V_STR ? ERR_UNSUPPORTED : ERR_FORMAT, "%s %s %s is not possible here",
-                         template_kind_name(a), signs[n->op], template_kind_name(b));
+    return template_fail(r, ERR_FORMAT, "%s %s %s is not possible here", template_kind_name(a), signs[n->op], template_kind_name(b));
 }
 
 static bool compares(struct run *r, enum op op, const struct value *a, const struct value *b)
@@ -454,6 +455,8 @@ static const struct value *collection(struct run *r, const struct node *n)
     const struct value *v = n->kind == N_DICT ? template_dict(r, false) : template_list(r, n->kind == N_TUPLE);
     for (const struct node *k = n->args; k && !r->failed; k = k->next) {
         const struct value *first = template_eval(r, k);
+        if (n->kind == N_DICT && !template_hashable(first))
+            template_fail(r, ERR_FORMAT, "%s as a key", template_kind_name(first));
         if (n->kind == N_DICT && (k = k->next))
             template_set(r, v, first, template_eval(r, k));
         else
@@ -572,17 +575,19 @@ static void for_statement(struct run *r, const struct node *n)
     if (r->failed)
         return;
     size_t n_items = in->u.l->n;
+    bool whole_turn = false; /* one came to its end, without break and continue: as Jinja's else has it */
     for (size_t i = 0; i < n_items && template_step(r, 0) && !r->breaking; i++) {
         if (!(r->frame = new_frame(r, before)))
             break;
         assign(r, n->a, in->u.l->v[i]);
         template_bind(r, r->frame, (struct text){ "loop", 4 }, loop_value(r, in->u.l, i));
         template_exec(r, n->body);
+        whole_turn |= !r->breaking && !r->continuing;
         r->continuing = false;
     }
     r->breaking = false;
     r->frame = before;
-    if (n_items == 0)
+    if (!whole_turn)
         template_exec(r, n->other);
 }
 
@@ -592,6 +597,13 @@ static const struct value *filtered(struct run *r, const struct node *filters, c
     for (; filters && arguments(r, filters->args, &c); filters = filters->next)
         v = template_filter(r, filters->name, v, &c);
     return v;
+}
+
+static void put_filtered(struct run *r, const struct value *v)
+{
+    if (v->kind != V_STR)
+        template_fail(r, ERR_FORMAT, "a filter block that gives %s", template_kind_name(v));
+    template_print(r, r->out, v);
 }
 
 static void if_statement(struct run *r, const struct node *n)
@@ -628,7 +640,7 @@ static void statement(struct run *r, const struct node *n)
             template_bind(r, before, n->name, m);
         }
         break;
-    case N_FILTER_BLOCK: template_print(r, r->out, filtered(r, n->args, captured(r, n->body, new_frame(r, before)))); break;
+    case N_FILTER_BLOCK: put_filtered(r, filtered(r, n->args, captured(r, n->body, new_frame(r, before)))); break;
     case N_BREAK: r->breaking = true; break;
     case N_CONTINUE: r->continuing = true; break;
     case N_SCOPE:

@@ -49,6 +49,11 @@ static const struct value *f_capitalize(struct run *r, const struct value *v, co
 
 static const struct value *f_replace(struct run *r, const struct value *v, const struct call *c)
 {
+    struct call k = { .arg = { template_arg(c, 0, "old"), template_arg(c, 1, "new"), template_arg(c, 2, "count") }, .n = 3 };
+    if (!k.arg[0] || !k.arg[1])
+        return template_fail(r, ERR_FORMAT, "replace without what, or by what");
+    k.n -= !k.arg[2] || k.arg[2]->kind == V_NONE;
+    c = &k;
     return as_string(r, v, "replace", c);
 }
 
@@ -91,15 +96,18 @@ static const struct value *f_default(struct run *r, const struct value *v, const
 }
 
 /* The attribute that an argument names, a path with points. */
-static const struct value *part(struct run *r, const struct value *v, const struct value *name)
+static const struct value *part(struct run *r, const struct value *v, const struct value *name, const struct value *other)
 {
-    if (name->kind != V_STR)
-        return template_item(r, v, name);
+    if (name->kind != V_STR) {
+        v = template_item(r, v, name);
+        return v->kind == V_UNDEFINED && other ? other : v;
+    }
     struct text s = name->u.s;
     while (!r->failed) {
         const char *dot = memchr(s.s, '.', s.n);
         size_t n = dot ? (size_t)(dot - s.s) : s.n;
         v = template_item(r, v, template_str(r, s.s, n));
+        v = v->kind == V_UNDEFINED && other ? other : v;
         if (!dot)
             break;
         s = (struct text){ dot + 1, s.n - n - 1 };
@@ -115,7 +123,7 @@ static const struct value *f_join(struct run *r, const struct value *v, const st
     for (size_t i = 0; !r->failed && i < in->u.l->n; i++) {
         if (i && sep)
             template_put(r, &s, sep->u.s.s, sep->u.s.n);
-        template_print(r, &s, attribute ? part(r, in->u.l->v[i], attribute) : in->u.l->v[i]);
+        template_print(r, &s, attribute ? part(r, in->u.l->v[i], attribute, NULL) : in->u.l->v[i]);
     }
     return template_taken(r, &s);
 }
@@ -145,7 +153,7 @@ static const struct value *selected(struct run *r, const struct value *v, const 
         return template_fail(r, ERR_FORMAT, "a selection without the name of an attribute or a test");
     const struct call k = rest(c, at + 1);
     for (size_t i = 0; !r->failed && i < in->u.l->n; i++) {
-        const struct value *x = attribute ? part(r, in->u.l->v[i], c->arg[0]) : in->u.l->v[i];
+        const struct value *x = attribute ? part(r, in->u.l->v[i], c->arg[0], NULL) : in->u.l->v[i];
         if ((c->n > at ? template_test(r, c->arg[at]->u.s, x, &k) : template_truth(x)) == want)
             template_append(r, out, in->u.l->v[i]);
     }
@@ -180,8 +188,9 @@ static const struct value *f_map(struct run *r, const struct value *v, const str
     if (!attribute && (c->n == 0 || c->arg[0]->kind != V_STR))
         return template_fail(r, ERR_FORMAT, "map without the name of a filter");
     for (size_t i = 0; !r->failed && i < in->u.l->n; i++) {
-        const struct value *x = attribute ? part(r, in->u.l->v[i], attribute) : template_filter(r, c->arg[0]->u.s, in->u.l->v[i], &k);
-        template_append(r, out, x->kind == V_UNDEFINED && attribute && other ? other : x);
+        const struct value *x = in->u.l->v[i];
+        x = attribute ? part(r, x, attribute, other) : template_filter(r, c->arg[0]->u.s, x, &k);
+        template_append(r, out, x);
     }
     return out;
 }
@@ -205,29 +214,54 @@ static const struct value *f_last(struct run *r, const struct value *v, const st
     return end_of(r, v, true);
 }
 
+static const struct value *or_default(struct run *r, const struct value *other)
+{
+    return other ? other : template_int(r, 0);
+}
+
+static const struct value *not_read(struct run *r, enum number why)
+{
+    return why == NUMBER_TOO_LARGE ? template_fail(r, ERR_LIMIT, "a number past 64 bits")
+                                   : template_fail(r, ERR_UNSUPPORTED, "a number in digits that are not ASCII");
+}
+
 static const struct value *f_int(struct run *r, const struct value *v, const struct call *c)
 {
-    const struct value *other = template_arg(c, 0, "default");
-    int64_t none_of = other && other->kind == V_INT ? other->u.i : 0;
+    const struct value *other = template_arg(c, 0, "default"), *base = template_arg(c, 1, "base");
+    int64_t i, of = base && base->kind == V_INT ? base->u.i : 10;
+    double d = v->kind == V_FLOAT ? v->u.d : 0;
     if (v->kind == V_INT || v->kind == V_BOOL)
         return template_int(r, v->u.i);
-    double d = v->kind == V_FLOAT ? v->u.d : NAN;
-    if (v->kind == V_STR && v->u.s.n && v->u.s.n < 64) {
-        char *end;
-        d = strtod(v->u.s.s, &end);
-        d = *end || end == v->u.s.s ? NAN : d;
+    if (base && v->kind == V_STR && (base->kind != V_INT || of < 0 || of > 36 || of == 1))
+        return template_fail(r, ERR_UNSUPPORTED, "int with a base that is not 0 or from 2 to 36");
+    if (v->kind == V_STR) {
+        struct text s = template_stripped(v->u.s);
+        enum number is = template_read_int(s, of, &i);
+        if (is == NUMBER_FOUND)
+            return template_int(r, i);
+        if (is == NUMBER_NONE)
+            is = template_read_float(s, &d);
+        if (is != NUMBER_FOUND || !isfinite(d))
+            return is == NUMBER_FOUND || is == NUMBER_NONE ? or_default(r, other) : not_read(r, is);
+    } else if (v->kind != V_FLOAT) {
+        return v->kind == V_UNDEFINED ? template_fail(r, ERR_FORMAT, "int of what is undefined") : or_default(r, other);
     }
-    return template_int(r, isfinite(d) && fabs(d) < 9e18 ? (int64_t)d : none_of);
+    if (!isfinite(d))
+        return isnan(d) ? or_default(r, other) : template_fail(r, ERR_FORMAT, "int of a number that is not finite");
+    return fabs(d) < 0x1p63 ? template_int(r, (int64_t)d) : not_read(r, NUMBER_TOO_LARGE);
 }
 
 static const struct value *f_float(struct run *r, const struct value *v, const struct call *c)
 {
-    char *end = NULL;
+    const struct value *other = template_arg(c, 0, "default");
     double d = v->kind == V_FLOAT ? v->u.d : v->kind == V_INT || v->kind == V_BOOL ? (double)v->u.i : 0;
-    (void)c;
-    if (v->kind == V_STR)
-        d = strtod(v->u.s.s, &end);
-    return template_float(r, end && (*end || end == v->u.s.s) ? 0 : d);
+    if (v->kind == V_UNDEFINED)
+        return template_fail(r, ERR_FORMAT, "float of what is undefined");
+    enum number is = v->kind == V_STR ? template_read_float(template_stripped(v->u.s), &d)
+                   : v->kind == V_FLOAT || v->kind == V_INT || v->kind == V_BOOL ? NUMBER_FOUND : NUMBER_NONE;
+    if (is == NUMBER_FOUND)
+        return template_float(r, d);
+    return is != NUMBER_NONE ? not_read(r, is) : other ? other : template_float(r, 0);
 }
 
 static const struct value *f_abs(struct run *r, const struct value *v, const struct call *c)
@@ -235,7 +269,7 @@ static const struct value *f_abs(struct run *r, const struct value *v, const str
     (void)c;
     if (v->kind == V_FLOAT)
         return template_float(r, fabs(v->u.d));
-    if (v->kind != V_INT || v->u.i == INT64_MIN)
+    if ((v->kind != V_INT && v->kind != V_BOOL) || v->u.i == INT64_MIN)
         return template_fail(r, ERR_FORMAT, "abs of %s", template_kind_name(v));
     return template_int(r, v->u.i < 0 ? -v->u.i : v->u.i);
 }
@@ -262,14 +296,15 @@ static const struct value *lowered(struct run *r, const struct value *v, bool se
     return v->kind == V_STR && !sensitive ? f_lower(r, v, &none) : v;
 }
 
-/* Merging, which keeps the order of equals. */
-static void merge_sort(struct run *r, struct keyed *a, struct keyed *scratch, size_t n, bool down)
+/* Merging, which keeps the order of equals. any_equal: what is equal needs no order, as undefined has none. */
+static void merge_sort(struct run *r, struct keyed *a, struct keyed *scratch, size_t n, bool down, bool any_equal)
 {
     for (size_t width = 1; width < n && !r->failed; width *= 2) {
         for (size_t at = 0; at < n; at += 2 * width) {
             size_t mid = at + width < n ? at + width : n, end = at + 2 * width < n ? at + 2 * width : n, i = at, k = mid;
             for (size_t o = at; o < end; o++) {
-                int c = i < mid && k < end && template_step(r, 0) ? template_order(r, a[k].key, a[i].key) : 0;
+                bool both = i < mid && k < end && template_step(r, 0) && !(any_equal && template_equal(r, a[k].key, a[i].key));
+                int c = both ? template_order(r, a[k].key, a[i].key) : 0;
                 bool right = i >= mid || (k < end && (down ? c > 0 : c < 0));
                 scratch[o] = right ? a[k++] : a[i++];
             }
@@ -278,17 +313,18 @@ static void merge_sort(struct run *r, struct keyed *a, struct keyed *scratch, si
     }
 }
 
-static const struct value *sorted(struct run *r, const struct value *in, const struct value *attribute, bool sensitive, bool down)
+static const struct value *sorted(struct run *r, const struct value *in, const struct value *attribute, bool sensitive, bool down,
+                                  bool any_equal)
 {
     const struct value *out = template_list(r, false);
     size_t n = r->failed ? 0 : in->u.l->n;
     struct keyed *a = template_take(r, (n + 1) * sizeof *a), *scratch = template_take(r, (n + 1) * sizeof *scratch);
     for (size_t i = 0; i < n && !r->failed; i++) {
         const struct value *v = in->u.l->v[i];
-        a[i] = (struct keyed){ lowered(r, attribute ? part(r, v, attribute) : v, sensitive), v };
+        a[i] = (struct keyed){ lowered(r, attribute ? part(r, v, attribute, NULL) : v, sensitive), v };
     }
     if (!r->failed)
-        merge_sort(r, a, scratch, n, down);
+        merge_sort(r, a, scratch, n, down, any_equal);
     for (size_t i = 0; i < n && !r->failed; i++)
         template_append(r, out, a[i].v);
     return out;
@@ -296,8 +332,11 @@ static const struct value *sorted(struct run *r, const struct value *in, const s
 
 static const struct value *f_sort(struct run *r, const struct value *v, const struct call *c)
 {
-    return sorted(r, template_elements(r, v), template_arg(c, 2, "attribute"), is_true(template_arg(c, 1, "case_sensitive")),
-                  is_true(template_arg(c, 0, "reverse")));
+    const struct value *attribute = template_arg(c, 2, "attribute");
+    if (attribute && attribute->kind == V_STR && memchr(attribute->u.s.s, ',', attribute->u.s.n))
+        return template_fail(r, ERR_UNSUPPORTED, "sort by several attributes");
+    return sorted(r, template_elements(r, v), attribute, is_true(template_arg(c, 1, "case_sensitive")),
+                  is_true(template_arg(c, 0, "reverse")), true);
 }
 
 static const struct value *f_dictsort(struct run *r, const struct value *v, const struct call *c)
@@ -307,7 +346,7 @@ static const struct value *f_dictsort(struct run *r, const struct value *v, cons
         return template_fail(r, ERR_FORMAT, "dictsort of %s", template_kind_name(v));
     bool value = by && by->kind == V_STR && text_is(by->u.s, "value");
     return sorted(r, f_items(r, v, &none), template_int(r, value), is_true(template_arg(c, 0, "case_sensitive")),
-                  is_true(template_arg(c, 2, "reverse")));
+                  is_true(template_arg(c, 2, "reverse")), false);
 }
 
 static const struct value *f_unique(struct run *r, const struct value *v, const struct call *c)
@@ -316,6 +355,8 @@ static const struct value *f_unique(struct run *r, const struct value *v, const 
     bool sensitive = is_true(template_arg(c, 0, "case_sensitive"));
     for (size_t i = 0; !r->failed && i < in->u.l->n; i++) {
         const struct value *key = lowered(r, in->u.l->v[i], sensitive);
+        if (!template_hashable(key))
+            return template_fail(r, ERR_FORMAT, "unique of %s", template_kind_name(key));
         if (template_contains(r, seen, key))
             continue;
         template_append(r, seen, key);
@@ -326,7 +367,7 @@ static const struct value *f_unique(struct run *r, const struct value *v, const 
 
 static const struct value *extreme(struct run *r, const struct value *v, bool down)
 {
-    const struct value *in = sorted(r, template_elements(r, v), NULL, false, down);
+    const struct value *in = sorted(r, template_elements(r, v), NULL, false, down, false);
     return r->failed || !in->u.l->n ? &template_undefined : in->u.l->v[0];
 }
 
@@ -344,20 +385,26 @@ static const struct value *f_max(struct run *r, const struct value *v, const str
 
 static const struct value *f_indent(struct run *r, const struct value *v, const struct call *c)
 {
-    const struct value *width = template_arg(c, 0, "width"), *s = template_string(r, v);
+    const struct value *width = template_arg(c, 0, "width");
     bool first = is_true(template_arg(c, 1, "first")), blank = is_true(template_arg(c, 2, "blank"));
-    char spaces[64];
-    size_t n = width && width->kind == V_INT && width->u.i >= 0 && width->u.i < 64 ? (size_t)width->u.i : 4;
-    struct sink out = { 0 };
-    memset(spaces, ' ', sizeof spaces);
-    struct text left = s->kind == V_STR ? s->u.s : (struct text){ "", 0 };
-    for (bool begin = true; left.n && !r->failed; begin = false) {
-        const char *nl = memchr(left.s, '\n', left.n);
-        size_t len = nl ? (size_t)(nl - left.s) : left.n;
-        if (begin ? first : blank || len)
-            template_put(r, &out, spaces, n);
-        template_put(r, &out, left.s, len + (nl != NULL));
-        left = (struct text){ left.s + len + (nl != NULL), left.n - len - (nl != NULL) };
+    int64_t n = !width ? 4 : width->kind == V_INT || width->kind == V_BOOL ? width->u.i : 0;
+    struct sink with_end = { 0 }, by = { 0 }, out = { 0 };
+    if (v->kind != V_STR || (width && width->kind != V_STR && width->kind != V_INT && width->kind != V_BOOL))
+        return template_fail(r, ERR_FORMAT, "indent of %s", template_kind_name(v));
+    for (int64_t i = 0; i < n && !r->failed; i++)
+        template_put(r, &by, " ", 1);
+    const struct value *space = width && width->kind == V_STR ? width : template_taken(r, &by);
+    template_put(r, &with_end, v->u.s.s, v->u.s.n);
+    template_put(r, &with_end, "\n", 1);
+    const struct value *whole = template_taken(r, &with_end);
+    const struct value *lines = r->failed ? &template_undefined : template_lines(r, whole->u.s, false);
+    for (size_t i = 0; !r->failed && i < lines->u.l->n; i++) {
+        struct text line = lines->u.l->v[i]->u.s;
+        if (i)
+            template_put(r, &out, "\n", 1);
+        if (i == 0 ? first : blank || line.n)
+            template_put(r, &out, space->u.s.s, space->u.s.n);
+        template_put(r, &out, line.s, line.n);
     }
     return template_taken(r, &out);
 }
@@ -366,6 +413,8 @@ static const struct value *f_attr(struct run *r, const struct value *v, const st
 {
     if (c->n != 1 || c->arg[0]->kind != V_STR)
         return template_fail(r, ERR_FORMAT, "attr without a name");
+    if (v->kind == V_DICT && !template_method_known(v, c->arg[0]->u.s))
+        return &template_undefined; /* keys are no attributes */
     return template_attr(r, v, c->arg[0]->u.s);
 }
 
@@ -412,7 +461,7 @@ static bool of_kind(struct run *r, struct text name, const struct value *v)
                 { "true", k == V_BOOL && v->u.i }, { "false", k == V_BOOL && !v->u.i }, { "mapping", k == V_DICT },
                 { "iterable", k == V_STR || k == V_LIST || k == V_DICT || k == V_UNDEFINED },
                 { "sequence", k == V_STR || k == V_LIST || k == V_DICT || k == V_UNDEFINED },
-                { "callable", k == V_MACRO || k == V_FUNCTION || k == V_METHOD } };
+                { "callable", k == V_UNDEFINED || k == V_MACRO || k == V_FUNCTION || k == V_METHOD } };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (text_is(name, all[i].name))
             return all[i].is;
@@ -445,10 +494,18 @@ bool template_test(struct run *r, struct text name, const struct value *v, const
     }
     bool divides = text_is(name, "divisibleby");
     if (text_is(name, "odd") || text_is(name, "even") || divides) {
-        int64_t by = !divides ? 2 : c->n && c->arg[0]->kind == V_INT ? c->arg[0]->u.i : 0;
-        if (v->kind != V_INT || by == 0 || by == -1)
+        const struct value *by = divides && c->n ? c->arg[0] : template_int(r, 2);
+        bool numbers = (v->kind == V_INT || v->kind == V_BOOL || v->kind == V_FLOAT) && (by->kind == V_INT || by->kind == V_FLOAT) &&
+                       template_truth(by) && (!divides || c->n);
+        if (!numbers)
             template_fail(r, ERR_FORMAT, "'%.*s' asked of %s", (int)name.n, name.s, template_kind_name(v));
-        return !r->failed && (v->u.i % by == 0) != text_is(name, "odd");
+        if (r->failed)
+            return false;
+        const struct value *rest = template_real(r, OP_MOD, v->kind == V_FLOAT ? v->u.d : (double)v->u.i,
+                                                 by->kind == V_FLOAT ? by->u.d : (double)by->u.i);
+        if (v->kind != V_FLOAT && by->kind == V_INT)
+            return (by->u.i == -1 || v->u.i % by->u.i == 0) != text_is(name, "odd");
+        return rest->u.d == (text_is(name, "odd") ? 1 : 0);
     }
     static const char *const two[] = { "in", "eq", "equalto", "ne", "lt", "lessthan", "gt", "greaterthan", "ge", "le", "sameas" };
     for (size_t i = 0; i < sizeof two / sizeof two[0]; i++)

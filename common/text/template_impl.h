@@ -128,6 +128,12 @@ bool template_step(struct run *r, size_t bytes); /* false: failed, now or before
 void *template_take(struct run *r, size_t n);    /* of the run's heap; NULL: failed */
 void template_put(struct run *r, struct sink *s, const char *text, size_t n); /* grows in malloc'd memory */
 
+/* template_number.c. Without white space around it, which the caller takes off. */
+enum number { NUMBER_FOUND, NUMBER_NONE, NUMBER_TOO_LARGE, NUMBER_OTHER_DIGITS };
+enum number template_read_int(struct text s, int64_t base, int64_t *out); /* base: 2 to 36, or 0: by its prefix */
+enum number template_read_float(struct text s, double *out);
+const struct value *template_real(struct run *r, enum op op, double a, double b);
+
 /* template_value.c */
 const struct value *template_bool(bool b);
 const struct value *template_int(struct run *r, int64_t i);
@@ -146,6 +152,7 @@ bool template_contains(struct run *r, const struct value *in, const struct value
 size_t template_length(struct run *r, const struct value *v);
 /* Elements: of a list, keys of a dict, characters of a string; a new list where it was none. */
 const struct value *template_elements(struct run *r, const struct value *v);
+bool template_hashable(const struct value *v);                             /* may it be a key? */
 const char *template_kind_name(const struct value *v);
 size_t template_chars(struct text s);                                      /* characters of a string */
 struct text template_sub(struct text s, size_t from, size_t to);           /* by characters */
@@ -169,6 +176,8 @@ void template_bind(struct run *r, struct frame *f, struct text name, const struc
 const struct value *template_filter(struct run *r, struct text name, const struct value *v, const struct call *c);
 bool template_test(struct run *r, struct text name, const struct value *v, const struct call *c);
 const struct value *template_method(struct run *r, const struct value *self, struct text name, const struct call *c);
+struct text template_stripped(struct text s); /* of white space, as Python's strip() */
+const struct value *template_lines(struct run *r, struct text s, bool keep_ends); /* as splitlines() */
 const struct value *template_titled(struct run *r, const struct value *v); /* as the filter: behind blanks, - ( { [ < */
 bool template_method_known(const struct value *self, struct text name);
 const struct value *template_function(struct run *r, struct text name, const struct call *c);

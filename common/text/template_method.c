@@ -75,6 +75,11 @@ static struct text stripped(struct text s, struct text chars, bool left, bool ri
     return s;
 }
 
+struct text template_stripped(struct text s)
+{
+    return stripped(s, (struct text){ 0 }, true, true);
+}
+
 /* ---- splitting and replacing ---- */
 
 static const struct value *split_white(struct run *r, struct text s, int64_t most)
@@ -141,16 +146,27 @@ static const struct value *rsplit(struct run *r, struct text s, const struct cal
     return out;
 }
 
-static const struct value *splitlines(struct run *r, struct text s)
+/* Bytes of the line end at s, of Python's: \n \r \r\n \v \f, U+001C to U+001E, U+0085, U+2028, U+2029; 0: none. */
+static size_t line_end(struct text s)
+{
+    uint32_t code;
+    size_t k = utf8_decode(s.s, s.n, &code);
+    if (s.n > 1 && s.s[0] == '\r' && s.s[1] == '\n')
+        return 2;
+    if (!k)
+        return 0;
+    return (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 || code == 0x2029 ? k : 0;
+}
+
+const struct value *template_lines(struct run *r, struct text s, bool keep_ends)
 {
     const struct value *out = template_list(r, false);
     while (s.n && template_step(r, 0)) {
-        size_t n = 0;
-        while (n < s.n && s.s[n] != '\n' && s.s[n] != '\r')
+        size_t n = 0, end = 0;
+        while (n < s.n && !(end = line_end((struct text){ s.s + n, s.n - n })))
             n++;
-        template_append(r, out, template_str(r, s.s, n));
-        n += n + 1 < s.n && s.s[n] == '\r' && s.s[n + 1] == '\n' ? 2 : n < s.n ? 1 : 0;
-        s = (struct text){ s.s + n, s.n - n };
+        template_append(r, out, template_str(r, s.s, n + (keep_ends ? end : 0)));
+        s = (struct text){ s.s + n + end, s.n - n - end };
     }
     return out;
 }
@@ -204,16 +220,24 @@ const struct value *template_titled(struct run *r, const struct value *v)
     return template_taken(r, &out);
 }
 
-/* is...(): every character is of that kind and there is one; for isupper and islower, every letter. */
-static bool all_of(struct text s, const char *what)
+/* is...(): every character is of that kind and there is one; for isupper and islower, every letter. What other characters are is not
+ * known. */
+static bool all_of(struct run *r, struct text s, const char *what)
 {
     bool any = false, of_letters = !strcmp(what, "isupper") || !strcmp(what, "islower");
+    if (!strcmp(what, "isspace")) {
+        any = s.n > 0;
+        return any && template_stripped(s).n == 0;
+    }
     for (size_t i = 0; i < s.n; i++) {
         char c = s.s[i];
-        bool digit = c >= '0' && c <= '9', upper = c >= 'A' && c <= 'Z', lower = c >= 'a' && c <= 'z', other = c & 0x80;
-        bool is = !strcmp(what, "isdigit") ? digit : !strcmp(what, "isalpha") ? upper || lower || other
-                : !strcmp(what, "isalnum") ? digit || upper || lower || other
-                : !strcmp(what, "isspace") ? c == ' ' || (c >= 9 && c <= 13) : !strcmp(what, "isupper") ? upper : lower;
+        if (c & 0x80) {
+            template_fail(r, ERR_UNSUPPORTED, "'%s' of a character that is not ASCII", what);
+            return false;
+        }
+        bool digit = c >= '0' && c <= '9', upper = c >= 'A' && c <= 'Z', lower = c >= 'a' && c <= 'z';
+        bool is = !strcmp(what, "isdigit") ? digit : !strcmp(what, "isalpha") ? upper || lower
+                : !strcmp(what, "isalnum") ? digit || upper || lower : !strcmp(what, "isupper") ? upper : lower;
         if (!is && (!of_letters || upper || lower))
             return false;
         any |= is;
@@ -231,11 +255,16 @@ static bool ends(struct text s, struct text part, bool at_end)
 static const struct value *begins_or_ends(struct run *r, struct text s, const struct call *c, bool at_end)
 {
     const struct value *v = template_arg(c, 0, "prefix");
-    if (!v || v->kind != V_LIST)
-        return template_bool(ends(s, text_arg(r, c, 0, "prefix", (struct text){ "", 0 }), at_end));
-    for (size_t i = 0; i < v->u.l->n; i++)
-        if (v->u.l->v[i]->kind == V_STR && ends(s, v->u.l->v[i]->u.s, at_end))
+    if (c->n != 1 || (v->kind != V_STR && !(v->kind == V_LIST && v->tuple)))
+        return template_fail(r, ERR_FORMAT, "begins and ends are a string, or a tuple of them");
+    if (v->kind == V_STR)
+        return template_bool(ends(s, v->u.s, at_end));
+    for (size_t i = 0; i < v->u.l->n; i++) {
+        if (v->u.l->v[i]->kind != V_STR)
+            return template_fail(r, ERR_FORMAT, "%s where a string is expected", template_kind_name(v->u.l->v[i]));
+        if (ends(s, v->u.l->v[i]->u.s, at_end))
             return &template_true;
+    }
     return &template_false;
 }
 
@@ -246,20 +275,27 @@ static const struct value *joined(struct run *r, struct text by, const struct va
     for (size_t i = 0; !r->failed && i < parts->u.l->n; i++) {
         if (i)
             template_put(r, &out, by.s, by.n);
+        if (parts->u.l->v[i]->kind != V_STR)
+            template_fail(r, ERR_FORMAT, "join of %s, element %zu", template_kind_name(parts->u.l->v[i]), i);
         template_print(r, &out, parts->u.l->v[i]);
     }
     return template_taken(r, &out);
 }
 
-/* "{} {1} {name}" without specifications. */
+/* "{} {1} {name}" without specifications; fields are counted or numbered. */
 static const struct value *formatted(struct run *r, struct text s, const struct call *c)
 {
     struct sink out = { 0 };
     size_t turn = 0;
+    bool numbered = false;
     for (size_t i = 0; i < s.n && !r->failed; i++) {
         if ((s.s[i] == '{' || s.s[i] == '}') && i + 1 < s.n && s.s[i + 1] == s.s[i]) {
             template_put(r, &out, s.s + i++, 1);
             continue;
+        }
+        if (s.s[i] == '}') {
+            template_fail(r, ERR_FORMAT, "a '}' alone in a format");
+            break;
         }
         if (s.s[i] != '{') {
             template_put(r, &out, s.s + i, 1);
@@ -271,6 +307,10 @@ static const struct value *formatted(struct run *r, struct text s, const struct 
             field[n++] = s.s[i];
         field[n] = '\0';
         bool digits = n && strspn(field, "0123456789") == n;
+        if (i >= s.n || s.s[i] != '}' || (digits && turn) || (n == 0 && numbered))
+            return template_fail(r, n == sizeof field - 1 ? ERR_UNSUPPORTED : ERR_FORMAT,
+                                 "a format with '{' alone, or of fields counted and numbered");
+        numbered |= digits;
         const struct value *v = template_arg(c, n == 0 ? turn++ : digits ? (size_t)atoi(field) : SIZE_MAX, field);
         if (!v)
             template_fail(r, strpbrk(field, ":!.[") ? ERR_UNSUPPORTED : ERR_FORMAT, "the field '{%s}' of format", field);
@@ -295,7 +335,7 @@ static const struct value *of_string(struct run *r, struct text s, const char *n
     if (!strcmp(name, "rsplit"))
         return rsplit(r, s, c);
     if (!strcmp(name, "splitlines"))
-        return splitlines(r, s);
+        return template_lines(r, s, template_arg(c, 0, "keepends") && template_truth(template_arg(c, 0, "keepends")));
     if (!strcmp(name, "replace"))
         return replaced(r, s, c);
     if (!strcmp(name, "startswith") || !strcmp(name, "endswith"))
@@ -311,11 +351,13 @@ static const struct value *of_string(struct run *r, struct text s, const char *n
     if (!strcmp(name, "format"))
         return formatted(r, s, c);
     if (!strncmp(name, "is", 2))
-        return template_bool(all_of(s, name));
+        return template_bool(all_of(r, s, name));
     size_t at = !first.s ? SIZE_MAX : *name == 'r' ? last_of(s, first) : SIZE_MAX;
     const char *found = first.s && *name != 'r' ? memmem(s.s, s.n, first.s, first.n) : NULL;
     if (!strcmp(name, "count")) {
         int64_t n = 0;
+        if (found && !first.n)
+            n = (int64_t)template_chars(s) + 1;
         for (; found && first.n && template_step(r, s.n); n++, found = memmem(s.s, s.n, first.s, first.n))
             s = (struct text){ found + first.n, s.n - (size_t)(found - s.s) - first.n };
         return template_int(r, n);
@@ -331,6 +373,8 @@ static const struct value *of_dict(struct run *r, const struct value *v, const c
     const struct list *l = v->u.l;
     if (!strcmp(name, "get")) {
         const struct value *key = template_arg(c, 0, "key"), *none = template_arg(c, 1, "default");
+        if (!key || !template_hashable(key))
+            return template_fail(r, ERR_FORMAT, "get of %s", key ? template_kind_name(key) : "nothing");
         for (size_t i = 0; key && i < l->n && template_step(r, 0); i += 2)
             if (template_equal(r, l->v[i], key))
                 return l->v[i + 1];
@@ -390,6 +434,9 @@ bool template_method_known(const struct value *self, struct text name)
 const struct value *template_method(struct run *r, const struct value *self, struct text of, const struct call *c)
 {
     const char *name = method_name(self, of);
+    bool takes_names = self->kind == V_STR && (strstr(name, "split") || !strcmp(name, "format"));
+    if (c->n_named && !takes_names && self->kind != V_NAMESPACE)
+        return template_fail(r, ERR_FORMAT, "method '%s' of %s takes no named arguments", name, template_kind_name(self));
     if (self->kind == V_STR)
         return of_string(r, self->u.s, name, c);
     if (self->kind == V_DICT && (!strcmp(name, "get") || !strcmp(name, "items") || !strcmp(name, "keys") || !strcmp(name, "values") ||

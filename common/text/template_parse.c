@@ -1,6 +1,7 @@
-/* From text to nodes: a cursor over the source that reads either text between tags or tokens within one, and a parser by
- * recursive descent whose levels are Jinja's own. */
+/* From text to nodes: a cursor over the source that reads either text between tags or tokens within one, and a recursive parser. */
 #include "common/text/template_impl.h"
+
+#include "common/base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,6 +76,12 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+static void skip_space(struct parser *p)
+{
+    while (p->at < p->n && is_space(p->s[p->at]))
+        p->at++;
+}
+
 static bool is_name(char c, bool first)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80) || (!first && c >= '0' && c <= '9');
@@ -84,19 +91,6 @@ static bool ahead(const struct parser *p, const char *what)
 {
     size_t n = strlen(what);
     return p->n - p->at >= n && !memcmp(p->s + p->at, what, n);
-}
-
-static size_t put_code(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)((n == 2 ? 0xc0u : n == 3 ? 0xe0u : 0xf0u) | c);
-    return n;
 }
 
 /* An escape at p->at, which is behind the backslash; its bytes. Unknown ones keep the backslash, as Python's do. */
@@ -124,7 +118,7 @@ static size_t escape(struct parser *p, char *out)
     if (*end || n < digits || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         fail(p, ERR_FORMAT, "'\\%c%s' is no character", c, hex);
     p->at += n;
-    return p->failed ? 0 : put_code(out, (uint32_t)code);
+    return p->failed ? 0 : utf8_encode(out, (uint32_t)code);
 }
 
 static void string_token(struct parser *p)
@@ -181,15 +175,14 @@ static bool end_of_tag(struct parser *p)
     const char *end = p->tag == '%' ? "%}" : "}}";
     char sign = p->s[p->at];
     size_t skip = p->nested ? 0 : ahead(p, end) ? 2 : 0;
-    if (!p->nested && !skip && (sign == '-' || sign == '+') && p->n - p->at >= 3 && !memcmp(p->s + p->at + 1, end, 2))
+    if (!p->nested && !skip && (sign == '-' || (sign == '+' && p->tag == '%')) && p->n - p->at >= 3 && !memcmp(p->s + p->at + 1, end, 2))
         skip = 3;
     if (!skip)
         return false;
     p->at += skip;
     p->line_start = false;
     if (skip == 3 && sign == '-') {
-        while (p->at < p->n && is_space(p->s[p->at]))
-            p->at++;
+        skip_space(p);
         p->line_start = p->at > 0 && p->s[p->at - 1] == '\n';
     } else if (skip == 2 && p->tag == '%' && p->at < p->n && p->s[p->at] == '\n') {
         p->at++;
@@ -202,8 +195,7 @@ static bool end_of_tag(struct parser *p)
 static void next(struct parser *p)
 {
     static const char *const two[] = { "//", "**", "==", "!=", ">=", "<=" };
-    while (p->at < p->n && is_space(p->s[p->at]))
-        p->at++;
+    skip_space(p);
     p->tok = (struct token){ .kind = T_END };
     if (p->failed)
         return;
@@ -535,16 +527,14 @@ static struct node *binary(struct parser *p, int level)
         return unary(p, true);
     struct node *left = binary(p, level + 1);
     for (size_t i = 0; i < sizeof ops / sizeof ops[0] && !p->failed;) {
-        if (ops[i].level != level || !accept_op(p, ops[i].text)) {
-            i++;
-            continue;
+        struct node *n = ops[i].level == level && accept_op(p, ops[i].text) ? node(p, N_BINARY) : NULL;
+        if (n) {
+            n->op = ops[i].op;
+            n->a = left;
+            n->b = binary(p, level + 1);
+            left = n;
         }
-        struct node *n = node(p, N_BINARY);
-        n->op = ops[i].op;
-        n->a = left;
-        n->b = binary(p, level + 1);
-        left = n;
-        i = 0;
+        i = n ? 0 : i + 1;
     }
     return left;
 }
@@ -825,37 +815,55 @@ static void comment(struct parser *p)
     bool strip = at > p->at && p->s[at - 1] == '-', keep = at > p->at && p->s[at - 1] == '+';
     p->at = at + 2;
     p->line_start = false;
-    while (strip && p->at < p->n && is_space(p->s[p->at]))
-        p->at++;
+    if (strip)
+        skip_space(p);
     if (!strip && !keep && p->at < p->n && p->s[p->at] == '\n')
         p->at++;
     p->line_start = p->s[p->at - 1] == '\n';
 }
 
-/* {% raw %}: text up to its end; the tag's end has been read. */
+/* Where the text before a tag ends: lstrip_blocks takes the blanks of its line, if there is nothing else on it. */
+static size_t before_tag(const struct parser *p, size_t from, size_t to, bool line_start)
+{
+    size_t line = to;
+    while (line > from && p->s[line - 1] != '\n' && is_space(p->s[line - 1]))
+        line--;
+    return (line > from ? p->s[line - 1] == '\n' : line_start) ? line : to;
+}
+
+/* {% raw %}: text up to its end; the word has been read, p->at is behind it. The tag takes no newline behind it, and no +. */
 static struct node *raw(struct parser *p)
 {
+    skip_space(p);
+    bool minus = ahead(p, "-%}");
+    if (!minus && !ahead(p, "%}")) {
+        fail(p, ERR_FORMAT, "'raw' with something behind it");
+        return node(p, N_TEXT);
+    }
+    p->at += minus ? 3 : 2;
+    if (minus)
+        skip_space(p);
     size_t from = p->at;
+    bool line_start = p->s[from - 1] == '\n';
     while (!p->failed) {
         const char *tag = memmem(p->s + p->at, p->n - p->at, "{%", 2);
         if (!tag) {
             fail(p, ERR_FORMAT, "'raw' without 'endraw'");
             break;
         }
-        size_t to = (size_t)(tag - p->s), at = to + 2;
-        bool strip = at < p->n && p->s[at] == '-';
-        while (at < p->n && (is_space(p->s[at]) || p->s[at] == '-' || p->s[at] == '+'))
-            at++;
-        p->at = at;
+        size_t to = (size_t)(tag - p->s);
+        char sign = p->s[to + 2]; /* the source ends with a zero */
+        p->at = to + 2 + (sign == '-' || sign == '+');
+        skip_space(p);
         if (!ahead(p, "endraw"))
             continue;
         p->tag = '%';
         next(p);
         next(p);
         expect_end(p);
-        while (strip && to > from && is_space(p->s[to - 1]))
+        while (sign == '-' && to > from && is_space(p->s[to - 1]))
             to--;
-        return text_node(p, from, to);
+        return text_node(p, from, sign == '-' || sign == '+' ? to : before_tag(p, from, to, line_start));
     }
     return node(p, N_TEXT);
 }
@@ -875,11 +883,7 @@ static struct node *text(struct parser *p)
         while (to > from && is_space(p->s[to - 1]))
             to--;
     } else if (p->tag && p->tag != '{' && sign != '+') {
-        size_t line = to;
-        while (line > from && p->s[line - 1] != '\n' && is_space(p->s[line - 1]))
-            line--;
-        if (line > from ? p->s[line - 1] == '\n' : p->line_start)
-            to = line;
+        to = before_tag(p, from, to, p->line_start);
     }
     return text_node(p, from, to);
 }
@@ -920,12 +924,17 @@ static struct node *body(struct parser *p, const char *const *ends, struct text 
             append(&tail, n);
             continue;
         }
-        struct text word = expect_name(p);
+        struct text word = p->tok.text;
+        if (p->tok.kind == T_NAME && text_is(word, "raw")) {
+            append(&tail, raw(p));
+            continue;
+        }
+        word = expect_name(p);
         if (is_end(word, ends)) {
             *end = word;
             break;
         }
-        append(&tail, text_is(word, "raw") ? raw(p) : statement(p, word));
+        append(&tail, statement(p, word));
     }
     p->depth--;
     return first;

@@ -53,22 +53,42 @@ void template_print(struct run *r, struct sink *s, const struct value *v)
         template_repr(r, s, v, 0);
 }
 
+/* Characters that repr() escapes beside those of ASCII: controls, formats, separators, private use. Those that are not assigned are
+ * printed: which they are depends on the version of Unicode. */
+static bool escaped(uint32_t c)
+{
+    static const uint32_t ranges[][2] = {
+        { 0x7f, 0xa0 }, { 0xad, 0xad }, { 0x600, 0x605 }, { 0x61c, 0x61c }, { 0x6dd, 0x6dd }, { 0x70f, 0x70f }, { 0x890, 0x891 },
+        { 0x8e2, 0x8e2 },
+        { 0x1680, 0x1680 }, { 0x180e, 0x180e }, { 0x2000, 0x200f }, { 0x2028, 0x202f }, { 0x205f, 0x2064 }, { 0x2066, 0x206f },
+        { 0x3000, 0x3000 }, { 0xe000, 0xf8ff }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0x110bd, 0x110bd }, { 0x110cd, 0x110cd },
+        { 0x13430, 0x1343f }, { 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a }, { 0xe0001, 0xe0001 }, { 0xe0020, 0xe007f }, { 0xf0000, 0x10ffff },
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return true;
+    return false;
+}
+
 static void quoted(struct run *r, struct sink *s, struct text t)
 {
     bool twice = memchr(t.s, '\'', t.n) && !memchr(t.s, '"', t.n);
     const char quote = twice ? '"' : '\'';
-    char hex[8];
+    char hex[16];
     template_put(r, s, &quote, 1);
-    for (size_t i = 0; i < t.n && !r->failed; i++) {
+    for (size_t i = 0, k; i < t.n && !r->failed; i += k) {
         char c = t.s[i];
+        uint32_t code = 0;
+        k = utf8_decode(t.s + i, t.n - i, &code);
+        k = k ? k : 1;
         const char *known = c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : c == '\\' ? "\\\\" : c == quote ? "\\'" : NULL;
         if (known) {
             put(r, s, known);
-        } else if ((unsigned char)c < 0x20 || c == 0x7f) {
-            snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)c);
+        } else if (code ? code < 0x20 || escaped(code) : c == 0) {
+            snprintf(hex, sizeof hex, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
             put(r, s, hex);
         } else {
-            template_put(r, s, &c, 1);
+            template_put(r, s, t.s + i, k);
         }
     }
     template_put(r, s, &quote, 1);
@@ -122,9 +142,8 @@ const struct value *template_string(struct run *r, const struct value *v)
 /* ---- JSON ---- */
 
 struct json {
-    int64_t indent;             /* < 0: on one line */
-    bool ascii, sort;
-    struct text comma, colon;
+    bool lines, ascii, sort;    /* lines: each element has one, behind `indent` for each level */
+    struct text indent, comma, colon;
 };
 
 static void json_string(struct run *r, struct sink *s, const struct json *j, struct text t)
@@ -155,14 +174,15 @@ static void json_string(struct run *r, struct sink *s, const struct json *j, str
 
 static void json_line(struct run *r, struct sink *s, const struct json *j, int depth)
 {
-    if (j->indent < 0)
+    if (!j->lines)
         return;
     put(r, s, "\n");
-    for (int64_t i = 0; i < j->indent * depth && !r->failed; i++)
-        put(r, s, " ");
+    for (int i = 0; i < depth && !r->failed; i++)
+        template_put(r, s, j->indent.s, j->indent.n);
 }
 
 static void json_value(struct run *r, struct sink *s, const struct json *j, const struct value *v, int depth);
+static const struct value *json_key(struct run *r, const struct value *k);
 
 static int by_key(const void *a, const void *b)
 {
@@ -197,7 +217,7 @@ static void json_many(struct run *r, struct sink *s, const struct json *j, const
             json_line(r, s, j, depth + 1);
         else
             template_put(r, s, j->colon.s, j->colon.n);
-        const struct value *key = dict && !value && sorted[i]->kind != V_STR ? template_string(r, sorted[i]) : sorted[i];
+        const struct value *key = dict && !value ? json_key(r, sorted[i]) : sorted[i];
         json_value(r, s, j, key, depth + 1);
     }
     if (l->n)
@@ -223,19 +243,58 @@ static void json_value(struct run *r, struct sink *s, const struct json *j, cons
     }
 }
 
+/* A key as json.dumps writes it; NULL: it cannot. */
+static const struct value *json_key(struct run *r, const struct value *k)
+{
+    struct sink s = { 0 };
+    switch (k->kind) {
+    case V_STR: return k;
+    case V_NONE: put(r, &s, "null"); break;
+    case V_BOOL: put(r, &s, k->u.i ? "true" : "false"); break;
+    case V_INT: put_int(r, &s, k->u.i); break;
+    case V_FLOAT: put_float(r, &s, k->u.d, true); break;
+    default: return template_fail(r, ERR_FORMAT, "%s as a key of JSON", template_kind_name(k));
+    }
+    return template_taken(r, &s);
+}
+
+static const struct value *json_indent(struct run *r, const struct value *v, struct json *j)
+{
+    struct sink s = { 0 };
+    j->lines = v->kind != V_NONE;
+    if (v->kind == V_STR)
+        return v;
+    if (v->kind != V_INT && v->kind != V_BOOL && v->kind != V_NONE)
+        return template_fail(r, ERR_UNSUPPORTED, "tojson with an indent that is %s", template_kind_name(v));
+    for (int64_t i = 0; v->kind != V_NONE && i < v->u.i && !r->failed; i++)
+        put(r, &s, " ");
+    return template_taken(r, &s);
+}
+
 const struct value *template_json(struct run *r, const struct value *v, const struct call *c)
 {
-    const struct value *ascii = template_arg(c, 0, "ensure_ascii"), *indent = template_arg(c, 1, "indent");
-    const struct value *separators = template_arg(c, 2, "separators"), *sort = template_arg(c, 3, "sort_keys");
-    struct json j = { .indent = indent && indent->kind == V_INT ? indent->u.i : -1, .ascii = ascii && template_truth(ascii),
-                      .sort = sort && template_truth(sort), .comma = { ", ", 2 }, .colon = { ": ", 2 } };
-    j.indent = j.indent > 64 ? 64 : j.indent;
-    j.comma.n = j.indent >= 0 ? 1 : 2;
-    if (separators && separators->kind == V_LIST && separators->u.l->n == 2 && separators->u.l->v[0]->kind == V_STR &&
-        separators->u.l->v[1]->kind == V_STR) {
-        j.comma = separators->u.l->v[0]->u.s;
-        j.colon = separators->u.l->v[1]->u.s;
+    static const char *const names[] = { "ensure_ascii", "indent", "separators", "sort_keys" };
+    const struct value *arg[4];
+    size_t found = 0;
+    for (size_t i = 0; i < 4; i++) {
+        arg[i] = template_arg(c, i, names[i]);
+        found += arg[i] != NULL;
     }
+    if (found < c->n + c->n_named)
+        return template_fail(r, ERR_FORMAT, "tojson with an argument that it does not have");
+    struct json j = { .ascii = arg[0] && template_truth(arg[0]), .sort = arg[3] && template_truth(arg[3]), .colon = { ": ", 2 } };
+    if (arg[1])
+        j.indent = json_indent(r, arg[1], &j)->u.s;
+    j.comma = (struct text){ ", ", j.lines ? 1 : 2 };
+    if (arg[2] && arg[2]->kind != V_NONE) {
+        const struct list *two = arg[2]->kind == V_LIST && arg[2]->u.l->n == 2 ? arg[2]->u.l : NULL;
+        if (!two || two->v[0]->kind != V_STR || two->v[1]->kind != V_STR)
+            return template_fail(r, ERR_FORMAT, "tojson with separators that are not two strings");
+        j.comma = two->v[0]->u.s;
+        j.colon = two->v[1]->u.s;
+    }
+    if (r->failed)
+        return &template_undefined;
     struct sink s = { 0 };
     json_value(r, &s, &j, v, 0);
     return template_taken(r, &s);

@@ -234,9 +234,18 @@ static bool is_number(const struct value *v)
     return v->kind == V_INT || v->kind == V_BOOL || v->kind == V_FLOAT;
 }
 
-static double number(const struct value *v)
+/* Exact of both: 64 bits at least. */
+static long double number(const struct value *v)
 {
-    return v->kind == V_FLOAT ? v->u.d : (double)v->u.i;
+    return v->kind == V_FLOAT ? (long double)v->u.d : (long double)v->u.i;
+}
+
+bool template_hashable(const struct value *v)
+{
+    bool yes = v->kind != V_DICT && (v->kind != V_LIST || v->tuple);
+    for (size_t i = 0; yes && v->kind == V_LIST && i < v->u.l->n; i++)
+        yes = template_hashable(v->u.l->v[i]);
+    return yes;
 }
 
 static bool dicts_equal(struct run *r, const struct list *a, const struct list *b)
@@ -282,7 +291,7 @@ bool template_equal(struct run *r, const struct value *a, const struct value *b)
 int template_order(struct run *r, const struct value *a, const struct value *b)
 {
     if (is_number(a) && is_number(b)) {
-        double x = number(a), y = number(b);
+        long double x = number(a), y = number(b);
         return a->kind != V_FLOAT && b->kind != V_FLOAT ? (a->u.i > b->u.i) - (a->u.i < b->u.i) : (x > y) - (x < y);
     }
     if (a->kind == V_STR && b->kind == V_STR) {
@@ -290,7 +299,7 @@ int template_order(struct run *r, const struct value *a, const struct value *b)
         int c = template_step(r, n) && n ? memcmp(a->u.s.s, b->u.s.s, n) : 0;
         return c ? c : (a->u.s.n > b->u.s.n) - (a->u.s.n < b->u.s.n);
     }
-    if (a->kind != V_LIST || b->kind != V_LIST || r->depth > TEMPLATE_MAX_DEPTH) {
+    if (a->kind != V_LIST || b->kind != V_LIST || a->tuple != b->tuple || r->depth > TEMPLATE_MAX_DEPTH) {
         template_fail(r, ERR_FORMAT, "%s and %s have no order", template_kind_name(a), template_kind_name(b));
         return 0;
     }
@@ -313,6 +322,8 @@ bool template_contains(struct run *r, const struct value *in, const struct value
         template_fail(r, ERR_FORMAT, "'in' looks for %s in %s", template_kind_name(v), template_kind_name(in));
         return false;
     }
+    if (in->kind == V_DICT && !template_hashable(v))
+        template_fail(r, ERR_FORMAT, "%s as a key", template_kind_name(v));
     for (size_t i = 0; i < in->u.l->n && template_step(r, 0); i += in->kind == V_DICT ? 2 : 1)
         if (template_equal(r, in->u.l->v[i], v))
             return true;

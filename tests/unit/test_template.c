@@ -135,6 +135,71 @@ static void filters_and_methods(void)
     CHECK(gives("{{ none_here | selectattr('a') | list | length }}", "0"));
 }
 
+/* Where Jinja and Python have rules of their own; each was rendered by jinja2 3.1.6. */
+static void as_python(void)
+{
+    static const char *const cases[][2] = {
+        /* else: of a loop no turn of which came to its end */
+        { "{% for i in [] %}x{% else %}e{% endfor %}", "e" },
+        { "{% for i in [1, 2] %}x{% break %}{% else %}e{% endfor %}", "xe" },
+        { "{% for i in [1, 2] %}x{% if i == 2 %}{% break %}{% endif %}{% else %}e{% endfor %}", "xx" },
+        { "{% for i in [1, 2] %}x{% continue %}{% else %}e{% endfor %}", "xxe" },
+        { "{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}x{% else %}e{% endfor %}", "x" },
+        /* int and float of strings */
+        { "{{ ' 7 ' | int }} {{ '1_000' | int }} {{ '1__0' | int }} {{ '_1' | int(5) }} {{ '0x1f' | int }}"
+          " {{ '0x1f' | int(0, 16) }}", "7 1000 0 5 0 31" },
+        { "{{ '1f' | int(base=16) }} {{ '0b11' | int(0, 0) }} {{ '010' | int(9, 0) }} {{ '-2.9' | int }}"
+          " {{ '1e3' | int }}", "31 3 10 -2 1000" },
+        { "{{ '' | int }} {{ none | int }} {{ [] | int(4) }} {{ 'x' | int(none) }} {{ ' ' | int }}"
+          " {{ 'nan' | int(3) }}", "0 0 4 None 0 3" },
+        { "{{ '\\u2003-1_0\\n' | int }} {{ 'a9' | int(0, 36) }} {{ 'inf' | float }} {{ '-Infinity' | float }} {{ '1_0.5' | float }}",
+          "-10 369 inf -inf 10.5" },
+        { "{{ 'x' | float(2) }} {{ none | float }} {{ '.5' | float }} {{ '5.' | float }} {{ '.' | float }} {{ '0x1' | float }}",
+          "2 0.0 0.5 5.0 0.0 0.0" },
+        /* lines */
+        { "{{ 'a\\u2028b\\u2029c\\x0bd\\x0ce\\x1cf\\x1dg\\x1eh\\x85i\\r\\nj\\rk\\n'.splitlines() | length }}"
+          " {{ 'a\\n\\nb'.splitlines(true) }}",
+          "11 ['a\\n', '\\n', 'b']" },
+        { "{{ 'a\n\nb\n' | indent(2) }}|{{ 'a\nb' | indent('--', true) }}|{{ '' | indent(1, true) }}|{{ 'a\n\nb' | indent(1,"
+          " blank=true) }}",
+          "a\n\n  b\n|--a\n--b| |a\n \n b" },
+        /* JSON */
+        { "{{ [1] | tojson(indent='--') }} {{ [1] | tojson(indent=0) }} {{ [1] | tojson(indent=-1) }} {{ [] | tojson(indent=2) }}",
+          "[\n--1\n] [\n1\n] [\n1\n] []" },
+        { "{{ {none: 1, true: 2, 1.5: 3} | tojson }} {{ [1, 2] | tojson(separators=(',', ':')) }} {{ '\\x7f' | tojson }}",
+          "{\"null\": 1, \"true\": 2, \"1.5\": 3} [1,2] \"\x7f" "\"" },
+        /* white space of raw, text of values, numbers */
+        { "{% raw %}\na\n  {% endraw %}\nb", "\na\nb" },
+        { "{% raw -%}\n a {% endraw +%}\nb", "a \nb" },
+        { "{{ ['\\xa0\\u200b\\u2028\\U000e0001\\u00e9'] }}", "['\\xa0\\u200b\\u2028\\U000e0001\xc3\xa9']" },
+        { "{{ 1e100 % 3 }} {{ -7.5 // 2 }} {{ 5 % -3.0 }} {{ -0.0 % 3 }} {{ 1e22 % -5 }}", "1.0 -4.0 -1.0 0.0 -0.0" },
+        { "{{ 9007199254740993 == 9007199254740992.0 }} {{ 9007199254740993 > 9007199254740992.0 }}", "False True" },
+        { "{{ 'aXbX'.count('X') }} {{ 'abc'.count('') }} {{ {'a': 1} | attr('a') }}|{{ true | abs }} {{ 2.5 is odd }}", "2 4 |1 False" },
+        { "{{ messages | map(attribute='zz.y', default='-') | join }} {{ [[1], [1]] | sort | length }}", "--- 2" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(gives(cases[i][0], cases[i][1]));
+    CHECK(fails("{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}", ERR_UNSUPPORTED, "'varargs' is not known"));
+    CHECK(fails("{{ '\\u0663' | int }}", ERR_UNSUPPORTED, "digits that are not ASCII"));
+    CHECK(fails("{{ '99999999999999999999' | int }}", ERR_LIMIT, "past 64 bits"));
+    CHECK(fails("{{ [1] | tojson(indent=2.5) }}", ERR_UNSUPPORTED, "indent that is a float"));
+    CHECK(fails("{{ [1] | tojson(separators=',') }}", ERR_FORMAT, "separators that are not two strings"));
+    CHECK(fails("{{ [1] | tojson(foo=1) }}", ERR_FORMAT, "an argument that it does not have"));
+    CHECK(fails("{{ n +}}", ERR_FORMAT, "'the end of the tag' where"));
+    CHECK(fails("{{ ','.join([1]) }}", ERR_FORMAT, "join of an integer, element 0"));
+    CHECK(fails("{{ 'a'.startswith([]) }}", ERR_FORMAT, "a tuple of them"));
+    CHECK(fails("{{ d.get('zz', default=1) }}", ERR_FORMAT, "no named arguments"));
+    CHECK(fails("{{ [1, (2,)] | max }}", ERR_FORMAT, "have no order"));
+    CHECK(fails("{{ [(1,), [1]] | max }}", ERR_FORMAT, "have no order"));
+    CHECK(fails("{{ {[1]: 2} }}", ERR_FORMAT, "a list as a key"));
+    CHECK(fails("{{ [[1]] | unique }}", ERR_FORMAT, "unique of a list"));
+    CHECK(fails("{{ '{' .format(1) }}", ERR_FORMAT, "'{' alone"));
+    CHECK(fails("{{ zz | int }}", ERR_FORMAT, "int of what is undefined"));
+    CHECK(fails("{{ (-8) ** 0.5 }}", ERR_UNSUPPORTED, "complex"));
+    CHECK(fails("{{ '\\u00e9'.isalpha() }}", ERR_UNSUPPORTED, "not ASCII"));
+    CHECK(fails("{% filter length %}a{% endfilter %}", ERR_FORMAT, "gives an integer"));
+}
+
 static void refusals(void)
 {
     CHECK(fails("a\n{% include 'x' %}", ERR_UNSUPPORTED, "line 2: statement 'include' is not known"));
@@ -186,6 +251,7 @@ static void limits(void)
 
 int main(void)
 {
+    as_python();
     setenv("TZ", "UTC", 1);
     white_space();
     expressions();

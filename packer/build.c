@@ -100,6 +100,17 @@ static void ask_next(const struct work *k, size_t n)
     }
 }
 
+/* A weight of another type, back again, is a number still. */
+static int check_loss(const struct work *k, int layer, struct err *e)
+{
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        if (!isfinite(k->report->layers[layer].error2[role]))
+            return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': a weight is too large for type %s, which the layout asks for; plan "
+                           "another type", k->b->source->path, ffn_tensor(k->b, layer, role)->name,
+                           quant_traits(layout_of(&k->b->shapes, layer)->type[role])->name);
+    return 0;
+}
+
 static int put_ffn(struct work *k, int layer, int block, struct err *e)
 {
     const struct layout_shape *s = layout_of(&k->b->shapes, layer);
@@ -133,6 +144,7 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
         uint32_t end = a + panel < (uint32_t)h->n_ff ? a + panel : (uint32_t)h->n_ff;
         struct neurons_out out;
         r = neurons_build(k->neurons, &in, a, end, &out, &checks, &k->report->layers[layer], e);
+        r = r < 0 ? r : check_loss(k, layer, e);
         for (int i = 0; i < s->n_segments && r == 0; i++) {
             hash_update(hash[i], out.data[i], out.len[i]);
             r = write_at(k->w, base[i] + out.offset[i], out.data[i], out.len[i], e);

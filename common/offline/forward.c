@@ -485,6 +485,16 @@ static void scale_out(struct forward *f)
         f->x[i] *= 0.5f;
 }
 
+/* Finite weights can make sums that F32 does not hold; what follows from these is worth nothing. */
+static int check_layer(const struct forward *f, int layer, struct err *e)
+{
+    size_t n = f->n_tokens * f->d, bad = quant_first_not_finite(QUANT_F32, f->x, n);
+    if (bad == n)
+        return 0;
+    return err_set(e, ERR_FORMAT, "'%s': after layer %d the residual of a token is %g: weights of this layer are damaged, or too large for "
+                   "F32", gguf_name(f->m->gguf), layer, (double)f->x[bad]);
+}
+
 /* The learned position of every token is added to it. Sequences are at most n_ctx_train long. */
 static int add_positions(struct forward *f, const struct forward_run *run, struct err *e)
 {
@@ -655,9 +665,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             forward_norm_all(f);
         (lead ? forward_lead : f->h->n_experts > 0 ? forward_experts : forward_dense)(f);
         scale_out(f);
-        if (lead)
-            continue;
-        if (!run->on_layer)
+        if ((r = check_layer(f, l, e)) < 0 || lead || !run->on_layer)
             continue;
         const struct forward_layer seen = {
             .layer = l, .n_tokens = f->n_tokens, .n_slots = (int)f->k, .row_bytes = f->row_bytes, .active = f->active,

@@ -49,6 +49,18 @@ patch sound blk.0.ffn_gate.weight 14:0:1 e -inf
 check "predictors" says 3 "tensor 'blk.0.ffn_gate.weight': element 7 is -inf" "$P" predictors -q --model "$tmp/sound.gguf" --traces "$tmp/more.h5" \
     --method svd --rank 32 --out "$tmp/no.h5"
 
+# ---- sums of finite weights ----
+
+model wide --act relu --type f32
+patch wide blk.1.ffn_down.weight 0:0:0 f 3e38
+check "trace: a layer's output is beyond F32" says 3 "after layer 1 the residual of a token is" trace wide
+model scale --act relu --type f32
+patch scale blk.0.ffn_down.weight 40:0:1 f 1e7
+layout() { trace scale && "$L" solve -q --traces "$tmp/scale.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 128 --form bundle --packed no \
+    --down-type q8_0 --out "$tmp/scale.json"; }
+check "a weight that is finite in F32, and whose scale is not in Q8_0" layout
+check "pack" says 3 "tensor 'blk.0.ffn_down.weight': a weight is too large for type Q8_0" pack scale
+
 # ---- logits ----
 
 # Weights that are finite, and products of them that are not.

@@ -55,7 +55,7 @@ static int add_item(struct dense *d, const struct gguf_tensor *t, enum model_rol
                                    .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } } };
     i->piece = i->by_neuron ? (size_t)t->row_bytes : PIECE;
     if (i->piece > PIECE)
-        return err_set(e, ERR_LIMIT, "tensor '%s': a row of %zu bytes; at most %u are possible", t->name, i->piece, PIECE);
+        return err_set(e, ERR_LIMIT, "tensor '%s': a row of %zu bytes, more than the limit of %u", t->name, i->piece, PIECE);
     return 0;
 }
 

@@ -62,7 +62,7 @@ int write_open(const char *path, const struct write_facts *f, uint32_t max_entri
     w->entries = calloc(max_entries, sizeof *w->entries);
     int r = w->entries ? 0 : err_set(e, ERR_NOMEM, "writing '%s'", path);
     if (r == 0 && max_entries > PACK_MAX_ENTRIES)
-        r = err_set(e, ERR_LIMIT, "'%s' would have %u sections; the limit is %u", path, max_entries, PACK_MAX_ENTRIES);
+        r = err_set(e, ERR_LIMIT, "'%s' would have %u sections, more than the limit of %u", path, max_entries, PACK_MAX_ENTRIES);
     if (r == 0)
         r = file_out_open(&w->out, path, e);
     if (r == 0)

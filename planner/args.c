@@ -187,7 +187,7 @@ static int parse_memory(const char *list, struct request *q, struct err *e)
         if (v == 0 || v > INT64_MAX)
             return err_set(e, ERR_USAGE, "--memory: '%s' is out of range", item);
         if (q->n_memory == PLAN_MAX_LIMITS)
-            return err_set(e, ERR_USAGE, "--memory: at most %d limits", PLAN_MAX_LIMITS);
+            return err_set(e, ERR_USAGE, "--memory has more than the limit of %d values", PLAN_MAX_LIMITS);
         q->memory[q->n_memory++] = v;
     }
     qsort(q->memory, (size_t)q->n_memory, sizeof *q->memory, by_u64);

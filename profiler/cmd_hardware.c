@@ -160,7 +160,7 @@ static int check_names(struct session *s, struct err *e)
         if ((unsigned char)a->device[i] < 0x20 || a->device[i] == 0x7f)
             return err_set(e, ERR_USAGE, "--device: a control character in the name");
     if (a->description && strlen(a->description) >= HW_TEXT)
-        return err_set(e, ERR_USAGE, "--description: %zu bytes, at most %d", strlen(a->description), HW_TEXT - 1);
+        return err_set(e, ERR_USAGE, "--description has %zu bytes, more than the limit of %d", strlen(a->description), HW_TEXT - 1);
     if (a->storage) {
         if (strlen(a->storage) >= sizeof s->storage)
             return err_set(e, ERR_USAGE, "--storage: the path is too long");

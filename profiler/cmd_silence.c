@@ -36,7 +36,7 @@ static int parse_shares(struct options *o, struct err *e)
     for (o->n = 0; *at; at += *at == ',') {
         size_t len = strcspn(at, ",");
         if (o->n == THRESHOLDS_MOST)
-            return err_set(e, ERR_USAGE, "--shares: at most %d are possible", THRESHOLDS_MOST);
+            return err_set(e, ERR_USAGE, "--shares has more than the limit of %d", THRESHOLDS_MOST);
         snprintf(one, sizeof one, "%.*s", (int)(len < sizeof one ? len : sizeof one), at);
         int r = thresholds_share(one, "--shares", &o->share[o->n++], e);
         if (r < 0)

@@ -88,7 +88,7 @@ static int parse_sizes(struct args *a, struct err *e)
             return err_set(e, ERR_USAGE, "--sequences '%s': numbers from 1 to %d with commas between them are needed", a->sequences,
                            MAX_SEQUENCES);
         if (a->n_sizes == MAX_SIZES)
-            return err_set(e, ERR_USAGE, "--sequences '%s': at most %d numbers", a->sequences, MAX_SIZES);
+            return err_set(e, ERR_USAGE, "--sequences '%s': more than the limit of %d numbers", a->sequences, MAX_SIZES);
         a->sizes[a->n_sizes++] = (int)n;
         p = *end ? end + 1 : end;
     } while (*p || p[-1] == ',');

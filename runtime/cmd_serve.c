@@ -272,7 +272,7 @@ static void take_lines(struct serve *v)
     if (v->len == v->cap && !memchr(v->buf, '\n', v->len)) {
         struct err e = { 0 };
         if (!v->skipping)
-            err_set(&e, ERR_LIMIT, "line %llu is longer than %zu bytes", (unsigned long long)++v->n_lines, v->cap - 1);
+            err_set(&e, ERR_LIMIT, "line %llu is longer than the limit of %zu bytes", (unsigned long long)++v->n_lines, v->cap - 1);
         if (e.code)
             say_error("", &e);
         v->skipping = 1;

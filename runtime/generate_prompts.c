@@ -181,7 +181,7 @@ static int read_json(const struct run *q, struct request *t, struct err *e)
 static int read_row(const struct run *q, struct request *t, struct err *e)
 {
     if (strlen(q->records.id) > REQUEST_ID)
-        return err_set(e, ERR_LIMIT, "the id is longer than %d bytes", REQUEST_ID);
+        return err_set(e, ERR_LIMIT, "the id is longer than the limit of %d bytes", REQUEST_ID);
     snprintf(t->id, sizeof t->id, "%s", q->records.id);
     if (strlen(q->records.text) != q->records.text_len)
         return err_set(e, ERR_FORMAT, "the prompt holds a NUL byte");

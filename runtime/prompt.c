@@ -38,7 +38,7 @@ static int read_stdin(char **out, size_t *out_len, struct err *e)
         if (n == cap) {
             if (cap >= PROMPT_MAX) {
                 free(buf);
-                return err_set(e, ERR_LIMIT, "standard input is longer than %u bytes", PROMPT_MAX);
+                return err_set(e, ERR_LIMIT, "standard input is longer than the limit of %u bytes", PROMPT_MAX);
             }
             char *grown = realloc(buf, cap *= 2);
             if (!grown)

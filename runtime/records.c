@@ -35,7 +35,7 @@ static int check_read(const struct records *r, struct err *e)
 
 static int too_long(const struct records *r, struct err *e)
 {
-    return err_set(e, ERR_LIMIT, "'%s': record %llu is longer than %zu bytes", r->path, (unsigned long long)r->n, r->cap - 1);
+    return err_set(e, ERR_LIMIT, "'%s': record %llu is longer than the limit of %zu bytes", r->path, (unsigned long long)r->n, r->cap - 1);
 }
 
 /* ---- tables ---- */

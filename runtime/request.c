@@ -311,7 +311,10 @@ double request_logprob(const struct batch_text *t)
 void request_print_id(FILE *f, const char *id)
 {
     fputs("\"id\":", f);
-    report_string(f, id, strlen(id));
+    if (*id)
+        report_string(f, id, strlen(id));
+    else
+        fputs("null", f); /* none was given, or the line is not understood */
 }
 
 void request_print_error(FILE *f, const struct err *why)

@@ -48,7 +48,7 @@ THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
 TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
-LEAN_OBJS    := $(filter %/err.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
+LEAN_OBJS    := $(filter %/err.o %/print.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
 ifneq ($(common_guarded),)
 LEAN_OBJS    := $(filter-out %/kernels_guard.o,$(foreach o,$(LEAN_OBJS),$(if $(filter %/kernels.o $(common_plain),$o),$(o:$(B)/%=$(B)/instrumented/%),$o)))
 endif

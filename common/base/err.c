@@ -2,6 +2,8 @@
  * worker's error travels inside its job, and the first one wins after the join. */
 #include "common/base/err.h"
 
+#include "common/base/print.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +14,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     if (e) {
         va_list ap;
         va_start(ap, fmt);
-        vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+        print_into_va(e->msg, sizeof e->msg, fmt, ap);
         va_end(ap);
         e->code = code;
         e->sys = 0;
@@ -26,7 +28,7 @@ int err_sys(struct err *e, int code, const char *fmt, ...)
     if (e) {
         va_list ap;
         va_start(ap, fmt);
-        int n = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+        int n = print_into_va(e->msg, sizeof e->msg, fmt, ap);
         va_end(ap);
         if (n >= 0 && (size_t)n < sizeof e->msg)
             snprintf(e->msg + n, sizeof e->msg - (size_t)n, ": %s", strerror(saved));
@@ -43,7 +45,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
     char head[sizeof e->msg];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(head, sizeof head - 2, fmt, ap);
+    int n = print_into_va(head, sizeof head - 2, fmt, ap);
     va_end(ap);
     if (n < 0)
         return e->code;

@@ -140,7 +140,7 @@ int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, st
     if (r < 0)
         return r;
     if (f.size > limit || f.size > SIZE_MAX - 1) {
-        r = err_set(e, ERR_LIMIT, "'%s' has %llu bytes; at most %llu are accepted", path,
+        r = err_set(e, ERR_LIMIT, "'%s' has %llu bytes, more than the limit of %llu", path,
                     (unsigned long long)f.size, (unsigned long long)limit);
         goto out;
     }

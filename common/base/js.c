@@ -262,13 +262,50 @@ int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
     return bad ? err_sys(e, ERR_SYS, "writing JSON") : 0;
 }
 
+/* What jansson did not take, in our words where its own name its options or the rest of the text. one_line: a line of something, which name
+ * says. */
+static int refuse(const json_error_t *je, const char *name, int one_line, struct err *e)
+{
+    static const struct {
+        enum json_error_code code;
+        const char *what;
+    } valid[] = { /* JSON, but not taken */
+        { json_error_null_character, "\\u0000 in a string is not accepted" },
+        { json_error_null_byte_in_key, "\\u0000 in a key is not accepted" },
+        { json_error_stack_overflow, "it is nested too deeply" },
+        { json_error_numeric_overflow, "a number that is too large" },
+    };
+    enum json_error_code code = json_error_code(je);
+    const char *what = je->text, *how = "is not JSON";
+    char at[40], half[sizeof je->text + 64];
+    int n = one_line ? 0 : snprintf(at, sizeof at, "line %d, ", je->line);
+    snprintf(at + n, sizeof at - (size_t)n, "column %d", je->column);
+    for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++)
+        if (valid[i].code == code) {
+            what = valid[i].what;
+            how = "is refused";
+        }
+    if (code == json_error_invalid_utf8)
+        what = "bytes that are no UTF-8";
+    else if (code == json_error_premature_end_of_input)
+        what = "it ends in the middle of a value";
+    else if (code == json_error_end_of_input_expected)
+        what = "text after the end of the value";
+    if (!strncmp(je->text, "invalid Unicode '", 17)) {
+        snprintf(half, sizeof half, "'%.*s' is half of a pair of surrogates, which is no character", (int)strcspn(je->text + 17, "'"),
+                 je->text + 17);
+        what = half;
+    }
+    return err_set(e, ERR_FORMAT, "'%s' %s: %s: %s", name, how, at, what);
+}
+
 struct js *js_parse_within(const char *text, size_t len, size_t most, const char *name, struct err *e)
 {
     json_error_t je;
     js_watch(most);
     json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (js_watched(name, e) == 0 && !j)
-        err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
+        refuse(&je, name, !memchr(text, '\n', len), e);
     return out(j);
 }
 
@@ -302,13 +339,13 @@ struct js *js_read(const char *path, uint64_t most_bytes, size_t most, struct er
     if (file_open(&f.file, path, e) < 0)
         return NULL;
     if (f.file.size > most_bytes) {
-        err_set(e, ERR_LIMIT, "'%s' has %llu bytes; at most %llu are accepted", path, (unsigned long long)f.file.size,
+        err_set(e, ERR_LIMIT, "'%s' has %llu bytes, more than the limit of %llu", path, (unsigned long long)f.file.size,
                 (unsigned long long)most_bytes);
     } else {
         js_watch(most);
         j = json_load_callback(next_piece, &f, JSON_REJECT_DUPLICATES, &je);
         if (js_watched(path, e) == 0 && !j && f.code == 0)
-            err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", path, je.line, je.column, je.text);
+            refuse(&je, path, 0, e);
     }
     file_close(&f.file);
     return out(j);

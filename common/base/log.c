@@ -66,7 +66,7 @@ __attribute__((format(printf, 2, 0))) static void emit(enum log_level l, const c
     const char *on = colour ? labels[l].colour : "", *off = *on ? "\033[0m" : "";
     int n = snprintf(line, sizeof line, "%s%s: %s%s%s", print_yields() ? "\n" : "", name, on, labels[l].word, off);
     size_t len = (size_t)n;
-    if (vsnprintf(text, sizeof text, fmt, ap) > 0)
+    if (print_into_va(text, sizeof text, fmt, ap) > 0)
         len += print_escape(line + len, sizeof line - len - 1, text, strlen(text));
     line[len++] = '\n';
     put(line, len);

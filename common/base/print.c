@@ -1,5 +1,5 @@
-/* A printf of few lines: each conversion is handed to the C library alone, but for text, which is escaped into the stream. So nobody
- * who prints has to remember that a value is foreign. */
+/* A printf of few lines: each conversion is handed to the C library alone, but for text, which is escaped on its way to a stream. So nobody
+ * who prints has to remember that a value is foreign, or that a count may be large. */
 #include "common/base/print.h"
 
 #include "common/base/utf8.h"
@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,33 +64,50 @@ size_t print_escape(char *out, size_t cap, const char *text, size_t len)
     return n;
 }
 
-/* Text in a field of width; how many bytes that is. */
-static int put_text(FILE *f, const char *text, size_t len, int width)
+/* Where a format goes: a stream, with text escaped, or memory, as it is. */
+struct sink {
+    FILE *f;
+    char *out;
+    size_t cap, n; /* bytes that out has room for; that went out */
+    int json;      /* reals that are no numbers are null */
+};
+
+static void put(struct sink *s, const char *text, size_t len)
 {
-    char one[PRINT_PIECE];
-    size_t n = 0, most = (size_t)(width < 0 ? -width : width);
-    for (size_t i = 0; i < len;) {
-        i += next(text + i, len - i, one);
-        n += strlen(one);
-    }
-    int fill = n < most ? (int)(most - n) : 0;
-    if (width > 0)
-        fprintf(f, "%*s", fill, "");
-    for (size_t i = 0; i < len;) {
-        i += next(text + i, len - i, one);
-        fputs(one, f);
-    }
-    if (width < 0)
-        fprintf(f, "%*s", fill, "");
-    return (int)n + fill;
+    if (s->f)
+        fwrite(text, 1, len, s->f);
+    else if (s->n + 1 < s->cap)
+        memcpy(s->out + s->n, text, len < s->cap - 1 - s->n ? len : s->cap - 1 - s->n);
+    s->n += len;
+}
+
+static void put_blanks(struct sink *s, size_t n)
+{
+    for (; n > 0; n--)
+        put(s, " ", 1);
 }
 
 /* One conversion of a format, without '%'. */
 struct spec {
     char text[32]; /* to hand on, with '%' and '*' for width and precision */
-    int left, width, precision, length; /* precision: -1 for none; length: 'l', 2 for ll, 'z', 'j' or 0 */
+    int left, width, precision, length; /* precision: -1 for none; length: 'h', 'l', 'z', 'j', 't', H for hh, L for ll, or 0 */
     char conversion;
 };
+
+static void put_text(struct sink *s, const char *text, size_t len, const struct spec *p)
+{
+    char one[PRINT_PIECE];
+    size_t n = s->f ? 0 : len;
+    for (size_t i = 0; s->f && i < len; n += strlen(one))
+        i += next(text + i, len - i, one);
+    size_t fill = n < (size_t)p->width ? (size_t)p->width - n : 0;
+    put_blanks(s, p->left ? 0 : fill);
+    if (!s->f)
+        put(s, text, len);
+    for (size_t i = 0; s->f && i < len; put(s, one, strlen(one)))
+        i += next(text + i, len - i, one);
+    put_blanks(s, p->left ? fill : 0);
+}
 
 static int number(const char **p, va_list *ap)
 {
@@ -122,11 +139,11 @@ static const char *read_spec(const char *p, struct spec *s, va_list *ap)
         s->precision = number(&p, ap);
     }
     size_t n = strlen(s->text);
-    if (*p == 'l' || *p == 'z' || *p == 'j') {
+    if (*p && strchr("hlzjt", *p)) {
         s->length = *p;
         s->text[n++] = *p++;
-        if (s->length == 'l' && *p == 'l') {
-            s->length = 2;
+        if (s->length == *p) {
+            s->length = *p == 'h' ? 'H' : 'L';
             s->text[n++] = *p++;
         }
     }
@@ -136,62 +153,84 @@ static const char *read_spec(const char *p, struct spec *s, va_list *ap)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-static int put_integer(FILE *f, const struct spec *s, va_list *ap)
+static int integer(const struct spec *s, char *out, size_t len, va_list *ap)
 {
     int w = s->left ? -s->width : s->width, p = s->precision;
     switch (s->length) {
-    case 'l': return fprintf(f, s->text, w, p, va_arg(*ap, long));
-    case 2:   return fprintf(f, s->text, w, p, va_arg(*ap, long long));
-    case 'z': return fprintf(f, s->text, w, p, va_arg(*ap, size_t));
-    case 'j': return fprintf(f, s->text, w, p, va_arg(*ap, intmax_t));
-    default:  return fprintf(f, s->text, w, p, va_arg(*ap, int));
+    case 'l': return snprintf(out, len, s->text, w, p, va_arg(*ap, long));
+    case 'L': return snprintf(out, len, s->text, w, p, va_arg(*ap, long long));
+    case 'z': return snprintf(out, len, s->text, w, p, va_arg(*ap, size_t));
+    case 'j': return snprintf(out, len, s->text, w, p, va_arg(*ap, intmax_t));
+    case 't': return snprintf(out, len, s->text, w, p, va_arg(*ap, ptrdiff_t));
+    default:  return snprintf(out, len, s->text, w, p, va_arg(*ap, int)); /* h and hh, too */
     }
 }
 
-static int put_spec(FILE *f, const struct spec *s, int json, va_list *ap)
+/* A %g of what needs more digits than were asked for has them all: sizes and counts are read, not their powers of ten. */
+static int real(const struct spec *s, char *out, size_t len, double v)
 {
-    int width = s->left ? -s->width : s->width;
-    if (s->conversion == '%')
-        return putc('%', f) < 0 ? 0 : 1;
+    int w = s->left ? -s->width : s->width, digits = s->precision < 0 ? 6 : s->precision;
+    if ((s->conversion == 'g' || s->conversion == 'G') && fabs(v) >= pow(10, digits) - 0.5 && fabs(v) < 1e18) {
+        char whole[sizeof s->text];
+        snprintf(whole, sizeof whole, "%s", s->text);
+        whole[strlen(whole) - 1] = 'f';
+        return snprintf(out, len, whole, w, 0, v);
+    }
+    return snprintf(out, len, s->text, w, s->precision, v);
+}
+#pragma GCC diagnostic pop
+
+static void put_spec(struct sink *to, const struct spec *s, va_list *ap)
+{
+    char digits[512]; /* the largest number has 309 */
+    int n;
+    if (s->conversion == '%') {
+        put(to, "%", 1);
+        return;
+    }
     if (s->conversion == 'c') {
         char c = (char)va_arg(*ap, int);
-        return put_text(f, &c, 1, width);
+        put_text(to, &c, 1, s);
+        return;
     }
     if (s->conversion == 's') {
         const char *text = va_arg(*ap, const char *);
         text = text ? text : "(null)";
-        return put_text(f, text, s->precision < 0 ? strlen(text) : strnlen(text, (size_t)s->precision), width);
+        put_text(to, text, s->precision < 0 ? strlen(text) : strnlen(text, (size_t)s->precision), s);
+        return;
     }
-    if (strchr("diuxXo", s->conversion))
-        return put_integer(f, s, ap);
-    assert(strchr("feEgGF", s->conversion) && !s->length);
-    double v = va_arg(*ap, double);
-    return json && !isfinite(v) ? fprintf(f, "null") : fprintf(f, s->text, width, s->precision, v);
+    if (strchr("diuxXo", s->conversion)) {
+        n = integer(s, digits, sizeof digits, ap);
+    } else {
+        assert(strchr("feEgGF", s->conversion) && !s->length);
+        double v = va_arg(*ap, double);
+        n = to->json && !isfinite(v) ? snprintf(digits, sizeof digits, "null") : real(s, digits, sizeof digits, v);
+    }
+    put(to, digits, (size_t)n < sizeof digits ? (size_t)n : sizeof digits - 1);
 }
-#pragma GCC diagnostic pop
 
-static int put_all(FILE *f, const char *fmt, int json, va_list *ap)
+static int put_all(struct sink *to, const char *fmt, va_list *ap)
 {
-    int n = 0;
     while (*fmt) {
         size_t plain = strcspn(fmt, "%");
-        fwrite(fmt, 1, plain, f);
-        n += (int)plain;
+        put(to, fmt, plain);
         fmt += plain;
         if (*fmt) {
             struct spec s;
             fmt = read_spec(fmt + 1, &s, ap);
-            n += put_spec(f, &s, json, ap);
+            put_spec(to, &s, ap);
         }
     }
-    return n;
+    if (to->cap)
+        to->out[to->n < to->cap ? to->n : to->cap - 1] = '\0';
+    return (int)to->n;
 }
 
 int print_to(FILE *f, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int n = put_all(f, fmt, 0, &ap);
+    int n = put_all(&(struct sink){ .f = f }, fmt, &ap);
     va_end(ap);
     return n;
 }
@@ -200,9 +239,9 @@ int print(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int n = put_all(stdout, fmt, 0, &ap);
-    ends_with(fmt, strlen(fmt));
+    int n = put_all(&(struct sink){ .f = stdout }, fmt, &ap);
     va_end(ap);
+    ends_with(fmt, strlen(fmt));
     return n;
 }
 
@@ -210,7 +249,7 @@ int print_json_to(FILE *f, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    int n = put_all(f, fmt, 1, &ap);
+    int n = put_all(&(struct sink){ .f = f, .json = 1 }, fmt, &ap);
     if (f == stdout)
         ends_with(fmt, strlen(fmt));
     va_end(ap);
@@ -223,6 +262,24 @@ void print_json_number(char out[PRINT_NUMBER], int digits, double v)
         snprintf(out, PRINT_NUMBER, "%.*g", digits, v);
     else
         snprintf(out, PRINT_NUMBER, "null");
+}
+
+int print_into_va(char *out, size_t cap, const char *fmt, va_list ap)
+{
+    va_list args;
+    va_copy(args, ap);
+    int n = put_all(&(struct sink){ .out = out, .cap = cap }, fmt, &args);
+    va_end(args);
+    return n;
+}
+
+int print_into(char *out, size_t cap, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = put_all(&(struct sink){ .out = out, .cap = cap }, fmt, &ap);
+    va_end(ap);
+    return n;
 }
 
 /* Signs of direction pass: a language needs them, and no line of ours stands among a model's text. */

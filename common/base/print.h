@@ -5,13 +5,14 @@
  * escaped where it is printed, not where it comes from: print's %s and %c show what print_acts names as \xNN (bytes) or \u{NN}
  * (characters); line ends and tabs are those of the format. tests/check-print.sh finds who prints otherwise. The log does the
  * same on standard error (log.h), the HTML report by page_text, JSON by escapes of its own. */
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 /* printf with escaped text, to standard output or f. Widths are those of the escaped text, precisions of the bytes that are
- * given. %s, %c, integers and reals with flags, width, precision and l, ll, z or j; neither %n nor %1$s. Returns how many bytes were
- * printed. */
+ * given; %g has all digits of what is less than 10^18, never a power of ten for want of precision. %s, %c, integers and reals with flags,
+ * width, precision and h, hh, l, ll, z, j or t; neither %n nor %1$s. Returns how many bytes were printed. */
 int print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int print_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -23,6 +24,10 @@ int print_json_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2
 /* The same of one real with so many digits, "%.*g". */
 #define PRINT_NUMBER 40
 void print_json_number(char out[PRINT_NUMBER], int digits, double v);
+
+/* print_to into out, cut at cap, as snprintf and vsnprintf: for messages, whose text is escaped later, when they are printed. */
+int print_into(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int print_into_va(char *out, size_t cap, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
 
 /* Escape text[0..len), line ends and tabs too, into out, which is cut at a whole escape and ends with NUL; the length in out. */
 size_t print_escape(char *out, size_t cap, const char *text, size_t len);

@@ -48,7 +48,7 @@ static void format_limit(const struct opt *o, double v, char *out, size_t len)
     if (o->type == OPT_SIZE && v >= 0 && v < 18e18)
         size_format((uint64_t)v, out, len);
     else
-        snprintf(out, len, "%.10g", v);
+        print_into(out, len, "%.10g", v);
 }
 
 void opt_format_range(const struct opt *o, char *out, size_t len)

@@ -3,6 +3,7 @@
 #include "common/model/model.h"
 
 #include "common/base/bytes.h"
+#include "common/base/print.h"
 #include "common/model/model_arch.h"
 
 #include <inttypes.h>
@@ -143,7 +144,7 @@ static void only_one(struct reader *rd, const char *name, const char *why)
 {
     float v = read_float(rd, name, 1);
     char text[32];
-    snprintf(text, sizeof text, "%g", (double)v);
+    print_into(text, sizeof text, "%g", (double)v);
     if (rd->r == 0 && v != 1)
         refuse(rd, name, text, why);
 }
@@ -239,7 +240,8 @@ static int read_each(struct reader *rd, const char *name, int i, int max, int de
     else
         v = w == 1 ? ((const uint8_t *)k->data)[i] : bytes_le32((const uint8_t *)k->data + 4 * (size_t)i);
     if (rd->r == 0 && v > (uint32_t)max)
-        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' is %" PRIu32 " for layer %d; at most %d", gguf_name(rd->g), rd->key, v, i, max);
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' is %" PRIu32 " for layer %d, more than the limit of %d", gguf_name(rd->g),
+                        rd->key, v, i, max);
     return rd->r < 0 ? 0 : (int)v;
 }
 
@@ -314,8 +316,8 @@ static void read_delta(struct reader *rd, struct model_hparams *h)
                         "heads must be a multiple of key heads, and their elements %d at most", gguf_name(rd->g), rd->arch,
                         h->delta_v_heads, rd->arch, h->delta_k_heads, rd->arch, h->delta_dim, MODEL_MAX_DIM / 4);
     if (rd->r == 0 && h->head_dim > MODEL_MAX_DIM / 2 / h->n_heads)
-        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d heads of %d elements and their gates: more than %d", gguf_name(rd->g), h->n_heads,
-                        h->head_dim, MODEL_MAX_DIM);
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d heads of %d elements and their gates, more than the limit of %d", gguf_name(rd->g),
+                        h->n_heads, h->head_dim, MODEL_MAX_DIM);
     only_int(rd, "ssm.inner_size", model_delta_inner(h), "it must be time_step_rank * state_size");
     for (int l = 0; rd->r == 0 && l < h->n_layers && gguf_find(rd->g, arch_key(rd, key)); l++)
         if (read_each(rd, key, l, 1, -1) != model_is_recurrent(h, l) && rd->r == 0)
@@ -437,7 +439,7 @@ static void read_yarn(struct reader *rd, struct model_hparams *h)
         h->rope_mscale /= factor > 1 && multiplier > 0 ? 1 + multiplier * grows : 1;
     float stated = read_float(rd, "rope.scaling.yarn_attn_factor", h->rope_mscale);
     char text[32];
-    snprintf(text, sizeof text, "%g", (double)stated);
+    print_into(text, sizeof text, "%g", (double)stated);
     if (rd->r == 0 && fabsf(stated - h->rope_mscale) > 1e-3f * h->rope_mscale)
         refuse(rd, "rope.scaling.yarn_attn_factor", text, "only what follows from the factor, 1 + 0.1 ln(factor), is supported");
 }
@@ -555,8 +557,8 @@ static void read_shared(struct reader *rd, struct model_hparams *h)
         return;
     }
     if (rd->r == 0 && stated > MODEL_MAX_DIM / h->n_ff)
-        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d shared experts of %d neurons: more than %d", gguf_name(rd->g), stated, h->n_ff,
-                        MODEL_MAX_DIM);
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d shared experts of %d neurons, more than the limit of %d", gguf_name(rd->g), stated,
+                        h->n_ff, MODEL_MAX_DIM);
     h->n_ff_shared = rd->r == 0 ? stated * h->n_ff : 0;
     only_int(rd, "expert_shared_feed_forward_length", h->n_ff_shared,
              kind ? "it must be expert_shared_count * expert_feed_forward_length" : "this architecture has no shared expert");

@@ -628,7 +628,7 @@ static int check_run(const struct forward *f, const struct forward_run *run, str
         return err_set(e, ERR_LIMIT, "a run of %zu tokens", n);
     for (size_t i = 0; i < run->n_sequences; i++)
         if (run->starts[i + 1] - run->starts[i] > (uint64_t)f->max_len)
-            return err_set(e, ERR_LIMIT, "a sequence of %llu tokens; the limit of this pass is %d",
+            return err_set(e, ERR_LIMIT, "a sequence of %llu tokens, more than this pass's limit of %d",
                            (unsigned long long)(run->starts[i + 1] - run->starts[i]), f->max_len);
     return 0;
 }

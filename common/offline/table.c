@@ -6,6 +6,7 @@
 
 #include "common/base/ckmath.h"
 #include "common/base/file.h"
+#include "common/base/print.h"
 
 #include <csv.h>
 #include <stdarg.h>
@@ -73,7 +74,7 @@ static void on_field(void *data, size_t len, void *ctx)
     r->row_fields++;
     if (r->row_fields > TABLE_MAX_COLS) {
         r->failed =
-            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d fields", t->name, r->line, TABLE_MAX_COLS);
+            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than the limit of %d fields", t->name, r->line, TABLE_MAX_COLS);
         return;
     }
     if (len && memchr(data, 0, len)) {
@@ -109,7 +110,7 @@ static void on_row(int c, void *ctx)
     }
     if (t->n_lines > TABLE_MAX_ROWS) {
         r->failed =
-            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d rows", t->name, r->line, TABLE_MAX_ROWS);
+            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than the limit of %d rows", t->name, r->line, TABLE_MAX_ROWS);
         return;
     }
     size_t cap = (size_t)t->cap_lines;
@@ -176,7 +177,7 @@ int table_parse(const char *name, const void *data, size_t len, struct table **o
         return err_set(e, ERR_NOMEM, "reading '%s': out of memory", name);
     }
     if (len > TABLE_MAX_BYTES) {
-        r = err_set(e, ERR_LIMIT, "'%s': %zu bytes, at most %u are read", name, len, TABLE_MAX_BYTES);
+        r = err_set(e, ERR_LIMIT, "'%s' has %zu bytes, more than the limit of %u", name, len, TABLE_MAX_BYTES);
         goto fail;
     }
     if (csv_init(&p, CSV_STRICT | CSV_STRICT_FINI) != 0) {
@@ -286,7 +287,7 @@ int table_err(const struct table *t, int row, int col, struct err *e, const char
     char text[384];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     return err_set(e, ERR_FORMAT, "'%s' line %d, column '%s': %s", t->name, table_line(t, row),
                    table_header(t, col), text);

@@ -13,6 +13,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/file.h"
+#include "common/base/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +96,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct opencl *o, const c
     va_list args;
     va_start(args, fmt);
     if (!o->info.note[0])
-        vsnprintf(o->info.note, sizeof o->info.note, fmt, args);
+        print_into_va(o->info.note, sizeof o->info.note, fmt, args);
     va_end(args);
 }
 

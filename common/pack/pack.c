@@ -163,7 +163,7 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     if (bytes_le32(b + 52) != PACK_ENTRY_BYTES)
         return bad_field(p, e, "toc_entry_bytes", bytes_le32(b + 52), "96 is expected");
     if (h->toc_entries > PACK_MAX_ENTRIES)
-        return bad_field(p, e, "toc_entries", h->toc_entries, "the limit is 1048576");
+        return bad_field(p, e, "toc_entries", h->toc_entries, "more than the limit of 1048576");
     if (!ck_range(h->toc_offset, (uint64_t)h->toc_entries * PACK_ENTRY_BYTES, priv(p)->size))
         return bad_field(p, e, "toc_offset", h->toc_offset, "the table would end beyond the file");
     if (h->layout.form == LAYOUT_TILES && p->revision < 4)
@@ -400,7 +400,7 @@ static int add_table(struct pack *p, struct section *slot, const struct section 
 static int read_meta(struct pack *p, const struct section *s, const struct header *h, struct err *e)
 {
     if (s->bytes > PACK_MAX_META)
-        return err_set(e, ERR_LIMIT, "'%s': metadata of %llu bytes; the limit is %llu", priv(p)->name,
+        return err_set(e, ERR_LIMIT, "'%s': metadata of %llu bytes, more than the limit of %llu", priv(p)->name,
                        (unsigned long long)s->bytes, PACK_MAX_META);
     if (p->meta)
         return err_set(e, ERR_FORMAT, "'%s': two metadata sections", priv(p)->name);

@@ -117,7 +117,7 @@ static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
         return err_set(e, ERR_UNSUPPORTED, "layout cluster_neurons is %u; a multiple of 8 from 8 to 4096 is needed",
                        l->cluster_neurons);
     if (d_model <= 0 || d_model > MODEL_MAX_DIM || n_ff <= 0 || n_ff > MODEL_MAX_DIM)
-        return err_set(e, ERR_LIMIT, "layout of %d neurons of width %d; the limit is %d", n_ff, d_model, MODEL_MAX_DIM);
+        return err_set(e, ERR_LIMIT, "a layout of %d neurons of width %d, more than the limit of %d", n_ff, d_model, MODEL_MAX_DIM);
     return check_types(l, d_model, n_ff, e);
 }
 
@@ -166,7 +166,7 @@ static int add_tile(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], ui
     }
     p->record_neurons = (uint32_t)t;
     p->record_bytes = (uint32_t)bytes;
-    return bytes <= UINT32_MAX / 4 ? 0 : err_set(e, ERR_LIMIT, "a tile of %llu bytes; the limit is %u", (unsigned long long)bytes,
+    return bytes <= UINT32_MAX / 4 ? 0 : err_set(e, ERR_LIMIT, "a tile of %llu bytes, more than the limit of %u", (unsigned long long)bytes,
                                                  UINT32_MAX / 4);
 }
 
@@ -200,7 +200,7 @@ static int derive_units(struct layout_shape *s, struct err *e)
         struct layout_part *p = &s->part[i];
         uint64_t bytes = layout_bytes(p, p->neurons_per_unit), block = s->block_bytes;
         if (bytes > UINT32_MAX / 4)
-            return err_set(e, ERR_LIMIT, "a unit of %llu bytes; the limit is %u", (unsigned long long)bytes, UINT32_MAX / 4);
+            return err_set(e, ERR_LIMIT, "a unit of %llu bytes, more than the limit of %u", (unsigned long long)bytes, UINT32_MAX / 4);
         p->unit_bytes = (uint32_t)bytes;
         p->stride_bytes = s->packed ? bytes : round_up(bytes, block);
         p->read_bytes = (uint32_t)(s->packed ? round_up(bytes + block - 1, block) : p->stride_bytes);

@@ -6,6 +6,7 @@
  * key to its field for reader, writer and reports alike. */
 #include "common/plan/plan.h"
 
+#include "common/base/print.h"
 #include "common/plan/rest.h"
 
 #include <math.h>
@@ -131,7 +132,7 @@ int plan_note(struct plan *p, struct err *e, const char *fmt, ...)
     char text[401];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     for (int i = 0; i < p->n_notes; i++)
         if (!strcmp(p->notes[i], text))
@@ -166,7 +167,7 @@ static int rule(const char *name, struct err *e, const char *fmt, ...)
     char text[400];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     return err_set(e, ERR_FORMAT, "plan '%s': %s", name, text);
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/file.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "common/model/predict.h"
@@ -90,7 +91,7 @@ static void fail(struct rd *r, const char *fmt, ...)
     char text[256];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     r->code = err_set(r->e, ERR_FORMAT, "plan '%s': %s%s%s", r->name, r->path, r->len ? " " : "", text);
 }
@@ -211,7 +212,7 @@ static void get_str(struct rd *r, json_t *o, const char *key, char *out, size_t 
     if (!s)
         fail(r, "is not a string");
     else if (strlen(s) >= len)
-        fail(r, "is longer than %zu bytes", len - 1);
+        fail(r, "is longer than the limit of %zu bytes", len - 1);
     else
         memcpy(out, s, strlen(s) + 1);
     leave(r, at);
@@ -960,7 +961,7 @@ static int take_plan(json_t *j, const char *name, struct plan *out, struct err *
 int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e)
 {
     if (len > PLAN_MAX_BYTES)
-        return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes; the limit is %u", name, len, PLAN_MAX_BYTES);
+        return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes, more than the limit of %u", name, len, PLAN_MAX_BYTES);
     json_t *j = (json_t *)js_parse(json, len, name, e); /* a value of jansson by another name (js.h) */
     return j ? take_plan(j, name, out, e) : e->code;
 }

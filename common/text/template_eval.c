@@ -2,6 +2,8 @@
  * A macro sees the names of the place where it was defined, as they are when it is called. */
 #include "common/text/template_impl.h"
 
+#include "common/base/print.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@ const struct value *template_fail(struct run *r, int code, const char *fmt, ...)
         return &template_undefined;
     r->failed = true;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    print_into_va(what, sizeof what, fmt, ap);
     va_end(ap);
     err_set(r->e, code, "%s, line %d: %s", r->t->name, r->line, what);
     return &template_undefined;

@@ -1,6 +1,7 @@
 /* From text to nodes: a cursor over the source that reads either text between tags or tokens within one, and a recursive parser. */
 #include "common/text/template_impl.h"
 
+#include "common/base/print.h"
 #include "common/base/utf8.h"
 
 #include <stdarg.h>
@@ -46,7 +47,7 @@ static void fail(struct parser *p, int code, const char *fmt, ...)
         return;
     p->failed = true;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    print_into_va(what, sizeof what, fmt, ap);
     va_end(ap);
     err_set(p->e, code, "%s, line %d: %s", p->t->name, line_of(p), what);
 }

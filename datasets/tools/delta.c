@@ -128,7 +128,8 @@ static int add(struct make *m, const struct gguf *from, const struct gguf_tensor
     struct make_tensor t = { .type = c ? type : s->type, .n_dims = s->n_dims, .row = changed_row, .source = c ? NULL : from,
                              .source_tensor = c ? NULL : s, .ctx = c };
     if (strlen(s->name) >= sizeof t.name)
-        return err_set(e, ERR_LIMIT, "'%s': tensor '%s': the name is longer than %zu bytes", gguf_name(from), s->name, sizeof t.name - 1);
+        return err_set(e, ERR_LIMIT, "'%s': tensor '%s': the name is longer than the limit of %zu bytes", gguf_name(from),
+                       s->name, sizeof t.name - 1);
     memcpy(t.name, s->name, strlen(s->name) + 1);
     memcpy(t.dims, s->dims, sizeof t.dims);
     return make_add(m, &t, e);

@@ -69,7 +69,7 @@ static int add_tensors(struct make *m, const struct gguf *g, uint32_t type, uint
         struct make_tensor t = { .type = keep ? s->type : own, .n_dims = s->n_dims, .row = source_row,
                                  .source = g, .source_tensor = s };
         if (strlen(s->name) >= sizeof t.name)
-            return err_set(e, ERR_LIMIT, "'%s': tensor '%s': the name is longer than %zu bytes", gguf_name(g),
+            return err_set(e, ERR_LIMIT, "'%s': tensor '%s': the name is longer than the limit of %zu bytes", gguf_name(g),
                            s->name, sizeof t.name - 1);
         memcpy(t.name, s->name, strlen(s->name) + 1);
         memcpy(t.dims, s->dims, sizeof t.dims);

@@ -3,6 +3,7 @@
  * the solvers. */
 #include "planner/check/check.h"
 
+#include "common/base/print.h"
 #include "planner/check/alternatives.h"
 #include "planner/check/compare.h"
 #include "planner/check/operating_points.h"
@@ -446,7 +447,7 @@ static void tell(struct teller *t, int worse, const char *fmt, ...)
     char text[256];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     t->worse += worse;
     if (t->line)

@@ -1,6 +1,8 @@
 /* One table names every field. What a check could not bear on in this plan was collected before, and stands beside it. */
 #include "planner/check/check_fields.h"
 
+#include "common/base/print.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,7 +145,7 @@ int check_fields_add(struct check_fields *f, const char *why, struct err *e, con
     struct check_field *to = &f->at[f->n++];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(to->name, sizeof to->name, fmt, ap);
+    print_into_va(to->name, sizeof to->name, fmt, ap);
     va_end(ap);
     to->why = why;
     return 0;

@@ -4,6 +4,7 @@
 
 #include "common/base/file.h"
 #include "common/base/js.h"
+#include "common/base/print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static double get_num(struct reader *r, const struct js *o, const char *in, cons
     if (!j) {
         bad(r, in, key, "is missing");
     } else if (!js_num(j, &v) || !(v >= min && v <= max)) {
-        snprintf(what, sizeof what, "is not a number within %g..%g", min, max);
+        print_into(what, sizeof what, "is not a number within %g..%g", min, max);
         bad(r, in, key, what);
     } else {
         return v;
@@ -102,7 +103,7 @@ static int push(struct reader *r, struct telemetry *t, const struct telemetry_ru
     if (r->failed)
         return r->failed;
     if (t->n == TELEMETRY_MAX_RUNS)
-        return err_set(r->e, ERR_LIMIT, "telemetry '%s' line %d: more than %d runs", r->name, r->line,
+        return err_set(r->e, ERR_LIMIT, "telemetry '%s' line %d: more than the limit of %d runs", r->name, r->line,
                        TELEMETRY_MAX_RUNS);
     if (t->n == t->cap) {
         int cap = t->cap ? 2 * t->cap : 16;
@@ -253,7 +254,7 @@ int telemetry_parse(const char *text, size_t len, const char *name, struct telem
         size_t n = end ? (size_t)(end - text) - at : len - at;
         r.line++;
         if (n > TELEMETRY_MAX_LINE)
-            ok = err_set(e, ERR_LIMIT, "telemetry '%s' line %d has %zu bytes; at most %u are read", name, r.line, n,
+            ok = err_set(e, ERR_LIMIT, "telemetry '%s' line %d has %zu bytes, more than the limit of %u", name, r.line, n,
                          TELEMETRY_MAX_LINE);
         else if (!blank(text + at, n))
             ok = line(text + at, n, &r, t, &known);

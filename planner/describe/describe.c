@@ -1,6 +1,7 @@
 /* Strict reading of model descriptions. A cursor keeps the path, the first error sticks, and every figure
  * that is read goes into the description's hash under its path, so that two files that say the same are the
  * same model to a plan, whatever their order, names and sources. */
+#include "common/base/print.h"
 #include "planner/describe/describe.h"
 #include "planner/inputs/normal.h"
 
@@ -34,7 +35,7 @@ static void fail(struct rd *r, const char *key, const char *fmt, ...)
     char text[224];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     r->code = err_set(r->e, ERR_FORMAT, "description '%s': %s%s%.60s %s", r->name, r->path,
                       r->len && *key ? "." : "", key, text);
@@ -482,7 +483,7 @@ int describe_parse(const char *json, size_t len, const char *name, struct descri
         return err_set(e, ERR_NOMEM, "out of memory for description '%s'", name);
     if (len > DESCRIBE_MAX_BYTES) {
         hash_free(r.hash);
-        return err_set(e, ERR_LIMIT, "description '%s' is %zu bytes; at most %u are read", name, len,
+        return err_set(e, ERR_LIMIT, "description '%s' has %zu bytes, more than the limit of %u", name, len,
                        DESCRIBE_MAX_BYTES);
     }
     struct js *o = js_parse(json, len, name, e);

@@ -1,6 +1,8 @@
 /* A bounded list of distinct remarks. */
 #include "planner/inputs/notes.h"
 
+#include "common/base/print.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +14,7 @@ void notes_add(struct notes *n, const char *fmt, ...)
     char *to = n->text[n->n];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(to, sizeof n->text[0], fmt, ap);
+    print_into_va(to, sizeof n->text[0], fmt, ap);
     va_end(ap);
     for (int i = 0; i < n->n; i++)
         if (!strcmp(n->text[i], to))

@@ -3,6 +3,7 @@
  * grows by small steps until a rounded plan is fast enough. */
 #include "planner/planning/diagnosis.h"
 
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 
 #include <math.h>
@@ -53,7 +54,7 @@ static void say(struct story *s, const char *fmt, ...)
     size_t n = strlen(s->text);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(s->text + n, sizeof s->text - n, fmt, ap);
+    print_into_va(s->text + n, sizeof s->text - n, fmt, ap);
     va_end(ap);
 }
 

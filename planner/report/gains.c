@@ -2,6 +2,7 @@
  * plan, each with a MiB and a GiB more. A change of the device is a run of its own, for all of them. */
 #include "planner/report/gains.h"
 
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "planner/planning/planning.h"
 
@@ -68,7 +69,7 @@ static void add(const struct group *g, enum gain_of of, int core_class, uint64_t
         va_list ap;
         *o = (struct gain){ of, core_class, "", g->limits[i].memory_bytes + more, speed[i] };
         va_start(ap, fmt);
-        vsnprintf(o->what, sizeof o->what, fmt, ap);
+        print_into_va(o->what, sizeof o->what, fmt, ap);
         va_end(ap);
     }
 }

@@ -73,7 +73,7 @@ void page_textf(struct page *p, const char *fmt, ...)
     char text[501];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     page_text(p, text);
 }

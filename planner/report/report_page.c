@@ -3,6 +3,7 @@
  * themselves. */
 #include "planner/report/report.h"
 
+#include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "planner/report/plot.h"
 
@@ -89,7 +90,7 @@ void report_cell(struct page *out, const char *head, const char *fmt, ...)
     char text[300];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     page_put(out, head[0] == '<' ? "<td class='u' data-l='" : "<td data-l='");
     page_text(out, head + (head[0] == '<'));

@@ -61,7 +61,7 @@ static int read_layer(struct import *p, int layer, struct predict *out, struct e
         return err_set(e, ERR_INPUT, "'%s': layer %d has no predictor (blk.%d.fc1.weight)", gguf_name(p->m->gguf), layer,
                        layer);
     if (fc1->dims[1] > PREDICT_MAX_RANK)
-        return err_set(e, ERR_LIMIT, "'%s': tensor '%s' is of rank %llu; the limit is %d", gguf_name(p->m->gguf),
+        return err_set(e, ERR_LIMIT, "'%s': tensor '%s' is of rank %llu, more than the limit of %d", gguf_name(p->m->gguf),
                        fc1->name, (unsigned long long)fc1->dims[1], PREDICT_MAX_RANK);
     if ((r = read_tensor(p, fc1, &p->fc1, e)) < 0 || (r = read_tensor(p, fc2, &p->fc2, e)) < 0)
         return r;

@@ -162,7 +162,7 @@ int thresholds_new(const struct model *m, const struct corpus *c, struct pool *p
         *t = (struct thresholds){ .n_layers = m->h.n_layers, .n_ff = m->h.n_ff, .act = m->h.act, .n_tokens = c->n_tokens,
                                   .unit = calloc(layers * n_ff, sizeof *t->unit), .counts = calloc(layers, sizeof *t->counts) };
     if (n * n_ff > UINT32_MAX)
-        r = err_set(e, ERR_LIMIT, "thresholds from %zu tokens: at most %zu are possible with %zu neurons", n, UINT32_MAX / n_ff, n_ff);
+        r = err_set(e, ERR_LIMIT, "thresholds from %zu tokens, more than the limit of %zu with %zu neurons", n, UINT32_MAX / n_ff, n_ff);
     else if (!t || !t->unit || !t->counts || !(k.act = malloc(n * n_ff * sizeof *k.act)) || !(k.up = malloc(n * n_ff * sizeof *k.up)) ||
              !(k.own = malloc((size_t)pool_threads(pool) * sizeof *k.own)))
         r = err_set(e, ERR_NOMEM, "gates of %zu tokens", n);

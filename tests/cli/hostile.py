@@ -28,7 +28,8 @@ ACTS = '\x1b]0;t\x07\x1b[31m\n' + FORGED + '\r\n' + FORGED + '\x08\x7f\u009b31m\
 BYTES = ACTS.encode() + b'\xff\x9b31m\n' + FORGED.encode()
 FINE = '\u202eb\u2066'  # what names of keys and tensors may have
 DATA = {'generate', 'chat', 'export'}  # what these print is a text or CSV: escaped on a terminal alone, with signs of direction and its own lines
-BAD = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|^\\s*' + FORGED, re.M)
+BAD = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|^\\s*' + FORGED , re.M)
+BAD_PAGE = re.compile(BAD.pattern + '|<script>alert', re.M)
 BAD_DATA = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f]')
 NAMES = ('thermo-profile', 'thermo-plan', 'thermo-pack', 'thermo-run', 'gguf-make', 'gguf-synth')
 points = bad = 0
@@ -68,11 +69,11 @@ def on_terminal(line, stdin, folder):
             p.kill()
     reader.join()
     os.close(master)
-    return p.returncode, b''.join(said), err
+    return p.returncode, b''.join(said), err, b''
 
 
 def run(line, given=b'', terminal=False):
-    """Exit status, what standard output got, and standard error. In a folder of its own, removed then."""
+    """Exit status, what standard output got, standard error, and the pages that were written; in a folder of its own, removed then."""
     folder = tempfile.mkdtemp(dir=scratch)
     try:
         with open(folder + '/stdin', 'w+b') as f:
@@ -81,21 +82,30 @@ def run(line, given=b'', terminal=False):
             if terminal:
                 return on_terminal(line, f, folder)
             p = subprocess.run(line, stdin=f, capture_output=True, cwd=folder, timeout=120, env=environment)
-            return p.returncode, p.stdout, p.stderr
+            return p.returncode, p.stdout, p.stderr, b''.join(pages(folder))
     finally:
         shutil.rmtree(folder)
+
+
+def pages(folder):
+    """What a command wrote for people: drawings, HTML and SMT-LIB."""
+    for name in os.listdir(folder):
+        with open(f'{folder}/{name}', 'rb') as f:
+            data = f.read()
+            if data[:1] in (b'<', b';') and name != 'stdin':
+                yield data if data[:1] == b'<' else data.replace(b'<script>', b'')
 
 
 def faults(line, given=b'', works=False):
     """What is wrong with what a command line prints; ''. works: it has to end with 0."""
     data = line[1] in DATA and '--json' not in line
     try:
-        status, out, err = run(line, given, data)
+        status, out, err, page = run(line, given, data)
     except subprocess.TimeoutExpired:
         return f'{line}: no end'
-    for stream in (out, err):
+    for stream, bad_ in ((out, BAD_DATA if data else BAD), (err, BAD), (page, BAD_PAGE)):
         try:
-            found = (BAD_DATA if data and stream is out else BAD).search(stream.decode())
+            found = bad_.search(stream.decode())
         except UnicodeDecodeError as e:
             return f'{line}: {e}'
         if found:
@@ -121,7 +131,7 @@ def try_all(lines, name):
 
 
 def made(line, given=b''):
-    status, out, err = run(line, given)
+    status, out, err, _ = run(line, given)
     if status:
         print(f'Bail out! {line}: status {status}: {ascii(err[-600:].decode(errors="replace"))}')
         sys.exit(1)
@@ -348,7 +358,7 @@ def requests():
 ASKED = b'{"id":"a","prompt":"a","n":2}\n'
 
 # Where required files are not all that a command needs to go on.
-BESIDE = {('thermo-plan', 'solve'): ['traces', 'memory'], ('thermo-plan', 'sweep'): ['traces'], ('thermo-plan', 'check'): ['traces', 'hardware'],
+BESIDE = {('thermo-plan', 'solve'): ['traces', 'memory', 'smt2'], ('thermo-plan', 'sweep'): ['traces', 'svg'], ('thermo-plan', 'check'): ['traces', 'hardware'],
           ('thermo-plan', 'explain'): ['traces'], ('thermo-plan', 'report'): ['traces'], ('thermo-plan', 'calibrate'): ['traces'],
           ('thermo-pack', 'verify'): ['traces'], ('thermo-run', 'generate'): ['prompt', 'n'], ('thermo-run', 'bench'): ['few'],
           ('thermo-run', 'perplexity'): ['file'], ('thermo-run', 'logits'): ['prompt'], ('thermo-profile', 'hardware'): ['quick'],
@@ -385,7 +395,7 @@ class Hostile:
             return {'thermo-plan': w['plan'] if self.name != 'calibrate' else w['telemetry'], 'thermo-pack': w['pack'],
                     'thermo-profile': w['trace'], 'gguf-make': w['gguf'], 'gguf-synth': 'new'}[self.program] if self.c.arguments[i] == 'r' else 'new'
         return {'model': w['gguf'], 'plan': w['plan'], 'traces': w['trace'], 'hardware': w['db'], 'db': w['db'] if self.name == 'export' else w['written'], 'prompts': w['prompts'], 'csv': w['csv'],
-                'held-out': w['prompts'], 'telemetry': w['telemetry'], 'file': w['text'], 'device': w['device'], 'memory': '60MiB..64MiB'}.get(name)
+                'held-out': w['prompts'], 'telemetry': w['telemetry'], 'file': w['text'], 'device': w['device'], 'memory': '60MiB..64MiB', 'smt2': 'new.smt2', 'svg': 'new.svg'}.get(name)
 
     def line(self, given, more=()):
         """A command line that runs, but for what is given: {place: value}; values may be several of an argument's."""

@@ -47,7 +47,7 @@ int main(void)
         { "\"layers\": 2", "\"layers\": 0", "shape.layers is not a whole number from 1" },
         { "\"layers\": 2", "\"layers\": 2.5", "shape.layers is not a whole number" },
         { "\"layers\": 2", "\"layers\": \"2\"", "shape.layers is not a whole number" },
-        { "\"layers\": 2", "\"layers\": 100000000000000000000", "'bad.json' is not JSON" },
+        { "\"layers\": 2", "\"layers\": 100000000000000000000", "'bad.json' is refused: line 2, column 42: a number that is too large" },
         { "\"kv_heads\": 2", "\"kv_heads\": 3", "shape.kv_heads is 3" },
         { "\"heads\": 4", "\"heads\": 1048576", "more than 1048576 together" },
         { "\"n_ff\": 512", "\"n_ff\": 1048576, \"surprise\": 1", "unknown key 'surprise'" },

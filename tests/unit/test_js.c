@@ -45,13 +45,55 @@ static void files(void)
     struct js *j = js_read(path, 4 << 20, 4096, &e);
     CHECK_MSG(j && js_len(js_get(j, "a")) == 2, "%s", e.msg);
     js_free(j);
-    CHECK(!js_read(path, 1 << 20, 4096, &e) && e.code == ERR_LIMIT && strstr(e.msg, "at most 1048576"));
+    CHECK(!js_read(path, 1 << 20, 4096, &e) && e.code == ERR_LIMIT && strstr(e.msg, "more than the limit of 1048576"));
     CHECK(!js_read("build/none.json", 1 << 20, 4096, &e) && e.code == ERR_INPUT);
     f = fopen(path, "w");
     fprintf(f, "{\"a\":1,\n}");
     fclose(f);
     CHECK(!js_read(path, 1 << 20, 4096, &e) && e.code == ERR_FORMAT && strstr(e.msg, "line 2"));
     remove(path);
+}
+
+/* What is no JSON, or not taken, is named with its place in words of ours. */
+static void refused(void)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        { "{\"a\":\"\\ud800\"}", "'it' is not JSON: column 13: '\\uD800' is half of a pair of surrogates" },
+        { "{\n\"a\":\"\\udc00\"}", "'it' is not JSON: line 2, column 12: '\\uDC00' is half" },
+        { "[\"\\ud800\\u0041\"]", "is half of a pair" },
+        { "[1,\n\"\\u0000\"]", "'it' is refused: line 2, column 8: \\u0000 in a string is not accepted" },
+        { "{\"a\\u0000b\":1}", "'it' is refused: column 11: \\u0000 in a key is not accepted" },
+        { "[1e999]", "column 6: a number that is too large" },
+        { "[123456789012345678901234567890]", "a number that is too large" },
+        { "[1,2", "column 4: it ends in the middle of a value" },
+        { "", "it ends in the middle of a value" },
+        { "[1] x", "text after the end of the value" },
+        { "[\"\xff\"]", "bytes that are no UTF-8" },
+        { "a", "'it' is not JSON: column 1: '[' or '{' expected near 'a'" },
+    };
+    struct err e;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK_MSG(!js_parse(bad[i].text, strlen(bad[i].text), "it", &e) && e.code == ERR_FORMAT && strstr(e.msg, bad[i].says), "%s", e.msg);
+    char deep[5000];
+    memset(deep, '[', sizeof deep);
+    CHECK_MSG(!js_parse(deep, sizeof deep, "it", &e) && strstr(e.msg, "is refused: column") && strstr(e.msg, "nested too deeply"),
+              "%s", e.msg);
+    /* Whatever byte is wrong: a place, and no word of the library's. */
+    static const char good[] = "{\"a\":[1,-2.5e3,\"\\u00e9\\ud83d\\ude00\"],\n\"b\":{\"c\":null,\"d\":true}}";
+    char text[sizeof good];
+    int other = 0;
+    for (size_t i = 0; i < sizeof good - 1; i++)
+        for (int c = 0; c < 256; c++) {
+            memcpy(text, good, sizeof good);
+            text[i] = (char)c;
+            e.msg[0] = '\0';
+            struct js *j = js_parse(text, sizeof good - 1, "it", &e);
+            other += !j && (!strstr(e.msg, "column ") || strstr(e.msg, "JSON_") || strstr(e.msg, "NUL byte"));
+            js_free(j);
+        }
+    CHECK_MSG(other == 0, "%d", other);
 }
 
 int main(void)
@@ -81,6 +123,7 @@ int main(void)
     free(t);
     js_free(back);
     js_free(o);
+    refused();
     bounds();
     files();
     return test_done();

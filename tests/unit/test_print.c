@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +49,23 @@ static void as_printf(void)
     AS_PRINTF("|%ld|%lu|%lld|%12llu|%zu|%-8zu|%jd|", -1L, 2UL, -(1LL << 40), ~0ULL, (size_t)3, (size_t)4, (intmax_t)-5);
     AS_PRINTF("|%f|%.0f|%8.3f|%-9.2e|%g|%.17g|%+.1f|%09.2f|%*.*f|%G|", 1.5, 2.5, 3.25, 4e10, 5e-9, 0.1, 6.0, -7.5, 9, 1, 8.0, 1e99);
     AS_PRINTF("%s", "gr\303\274n, \342\202\254, \360\237\230\200, back\\slash");
+}
+
+/* %g of counts has no power of ten, in messages too. */
+static void counts(void)
+{
+    SAYS("16777216 1000000 999999 1e+06", "%g %g %g %s", 16777216.0, 1e6, 999999.0, "1e+06");
+    SAYS("12345 |   12345|12345   | 9.99 0.001 1e-05 -1048576", "%.4g |%8.3g|%-8.3g| %.3g %g %g %g", 12345.4, 12345.0,
+         12345.0, 9.99, 0.001, 1e-5, -1048576.0);
+    SAYS("1000000 9223372036854775808 1e+18 inf nan", "%g %.19g %g %g %g", 999999.7, 0x1p63, 1e18, (double)INFINITY, (double)NAN);
+    struct err e;
+    err_set(&e, ERR_LIMIT, "'%s' has %g bytes, %hhu of %hu, %td", "a\nb", 123456789.0, (unsigned char)7, (unsigned short)8, (ptrdiff_t)9);
+    CHECK_MSG(!strcmp(e.msg, "'a\nb' has 123456789 bytes, 7 of 8, 9"), "%s", e.msg);
+    err_wrap(&e, "of %g", 1e9);
+    CHECK_MSG(!strncmp(e.msg, "of 1000000000: 'a", 17), "%s", e.msg);
+    char few[6];
+    CHECK(print_into(few, sizeof few, "%s-%d", "abcd", 42) == 7 && !strcmp(few, "abcd-"));
+    CHECK(print_into(few, 0, "%5s", "a") == 5 && print_into(few, 1, "ab") == 2 && !few[0]);
 }
 
 static void acts(void)
@@ -164,6 +182,7 @@ int main(void)
     json_numbers();
     log_init("p", LOG_WARN);
     as_printf();
+    counts();
     acts();
     data();
     log_line(1);

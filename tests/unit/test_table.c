@@ -72,7 +72,7 @@ static void bad(void)
     char wide[2 * TABLE_MAX_COLS + 2];
     memset(wide, ',', sizeof wide - 1);
     wide[sizeof wide - 1] = 0;
-    CHECK(parse(wide, &t, &e) == ERR_LIMIT && strstr(e.msg, "more than 256 fields"));
+    CHECK(parse(wide, &t, &e) == ERR_LIMIT && strstr(e.msg, "more than the limit of 256 fields"));
     CHECK(table_read("/no/such.csv", &t, &e) == ERR_INPUT && strstr(e.msg, "/no/such.csv"));
 }
 

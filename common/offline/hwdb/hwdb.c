@@ -280,7 +280,7 @@ int hwdb_open_read(const char *path, int takes_back, sqlite3 **out, struct err *
     uint64_t size = f.size;
     file_close(&f);
     if (size > MAX_FILE_BYTES)
-        return err_set(e, ERR_LIMIT, "'%s': %llu bytes, a hardware database of at most %llu is read", path,
+        return err_set(e, ERR_LIMIT, "'%s' has %llu bytes, more than a hardware database's limit of %llu", path,
                        (unsigned long long)size, (unsigned long long)MAX_FILE_BYTES);
     int rc = begin_reading(name, 0, &db);
     if (rc == SQLITE_READONLY_ROLLBACK && takes_back) {

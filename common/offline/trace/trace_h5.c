@@ -7,6 +7,7 @@
 
 #include "common/base/ckmath.h"
 #include "common/base/file.h"
+#include "common/base/print.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -131,7 +132,7 @@ __attribute__((format(printf, 3, 4))) static int damage(const struct trace_h5_fi
     if (noted.nomem)
         return out_of_memory(f->path, e);
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_into_va(text, sizeof text, fmt, ap);
     va_end(ap);
     return err_set(e, ERR_FORMAT, "'%s': %s", f->path, text);
 }
@@ -415,7 +416,7 @@ int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *na
     while (n && !buf[n - 1])
         n--;
     if (n >= len || memchr(buf, 0, n))
-        return damage(f, e, "attribute '%s' of '%s' has %zu bytes or holds a NUL; at most %zu are possible", name, group, n, len - 1);
+        return damage(f, e, "attribute '%s' of '%s' has %zu bytes, more than the limit of %zu, or holds a NUL", name, group, n, len - 1);
     memcpy(out, buf, n);
     out[n] = '\0';
     return 0;

@@ -307,9 +307,11 @@ static const struct value *formatted(struct run *r, struct text s, const struct 
             field[n++] = s.s[i];
         field[n] = '\0';
         bool digits = n && strspn(field, "0123456789") == n;
-        if (i >= s.n || s.s[i] != '}' || (digits && turn) || (n == 0 && numbered))
-            return template_fail(r, n == sizeof field - 1 ? ERR_UNSUPPORTED : ERR_FORMAT,
-                                 "a format with '{' alone, or of fields counted and numbered");
+        if (i >= s.n || s.s[i] != '}' || (digits && turn) || (n == 0 && numbered)) {
+            template_fail(r, n == sizeof field - 1 ? ERR_UNSUPPORTED : ERR_FORMAT,
+                          "a format with '{' alone, or of fields counted and numbered");
+            break;
+        }
         numbered |= digits;
         const struct value *v = template_arg(c, n == 0 ? turn++ : digits ? (size_t)atoi(field) : SIZE_MAX, field);
         if (!v)

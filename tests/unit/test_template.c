@@ -194,6 +194,7 @@ static void as_python(void)
     CHECK(fails("{{ {[1]: 2} }}", ERR_FORMAT, "a list as a key"));
     CHECK(fails("{{ [[1]] | unique }}", ERR_FORMAT, "unique of a list"));
     CHECK(fails("{{ '{' .format(1) }}", ERR_FORMAT, "'{' alone"));
+    CHECK(fails("{{ 'a{'.format(1) }}", ERR_FORMAT, "'{' alone") && fails("{{ 'a{}{1}'.format(1, 2) }}", ERR_FORMAT, "numbered"));
     CHECK(fails("{{ zz | int }}", ERR_FORMAT, "int of what is undefined"));
     CHECK(fails("{{ (-8) ** 0.5 }}", ERR_UNSUPPORTED, "complex"));
     CHECK(fails("{{ '\\u00e9'.isalpha() }}", ERR_UNSUPPORTED, "not ASCII"));

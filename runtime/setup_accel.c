@@ -20,8 +20,9 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
     const struct opt all[] = {
         { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
           .help = "Accelerator beside the processor: none, opencl (the first GPU, or else the first device) or opencl:N, as 'thermo-run "
-                  "engines' lists them. It computes the hottest neurons of each FFN in 32-bit floating point, while the processor "
-                  "computes the others.", .def = "the plan's, or none" },
+                  "engines' lists them, or plan, the one that the plan names. It computes the hottest neurons of each FFN in 32-bit "
+                  "floating point, while the processor computes the others. Its driver is code that is loaded: a plan alone loads none.",
+          .def = "none" },
         { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "LIST",
           .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
                   "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%. With a + behind it, as in "
@@ -160,16 +161,23 @@ static int planned_heights(struct setup *s, struct engine_accel_config *c)
     return plan_uses_engine(&l);
 }
 
-/* What the plan or --engine names; *b NULL: none. planned: the plan has heights. */
+/* What --engine names, "plan" the plan's; *b NULL: none. planned: the plan has heights. A driver is code, and a plan may be a stranger's:
+ * so one is loaded where the command line says so, and nowhere else. */
 static int choose_engine(struct setup *s, int planned, const struct accel_backend **b, int *device, struct err *e)
 {
     const struct setup_accel_args *a = &s->args.accel;
     struct err why = { 0 };
-    if (a->engine || !planned)
+    int by_plan = a->engine && !strcmp(a->engine, "plan");
+    if (!by_plan && (a->engine || !planned))
         return engines_parse("--engine", a->engine, b, device, e);
+    *b = NULL;
+    if (!by_plan)
+        log_warn("the plan gives work to accelerator '%s'; a driver is loaded only where --engine plan or --engine NAME says so: the "
+                 "processor works alone", s->planned_engine);
+    if (!by_plan || !planned)
+        return 0;
     if (engines_find(s->planned_engine, b, device) == 0)
         return 0;
-    *b = NULL;
     err_set(&why, ERR_INPUT, "the plan gives work to accelerator '%s', which this program cannot drive", s->planned_engine);
     return failed(s, &why, e);
 }

@@ -182,13 +182,43 @@ END
 check "predictors score what is left, and the certificate holds that too" predicted
 
 # ---- the runtime ----
-cannot_drive() { "$run" logits --model "$packed" --plan "$tmp/npu.json" --tokens 1,2 --memory 1GiB > "$tmp/a" 2> "$tmp/err" && grep -q "accelerator 'npu'" "$tmp/err" &&
+cannot_drive() { "$run" logits --model "$packed" --plan "$tmp/npu.json" --engine plan --tokens 1,2 --memory 1GiB > "$tmp/a" 2> "$tmp/err" && grep -q "accelerator 'npu'" "$tmp/err" &&
     "$run" logits --model "$packed" --plan "$tmp/npu.json" --tokens 1,2 --memory 1GiB --engine none -q > "$tmp/b" && cmp "$tmp/a" "$tmp/b" &&
-    says 6 "accelerator 'npu'" "$run" logits --model "$packed" --plan "$tmp/npu.json" --tokens 1 --memory 1GiB --engine-fail exit; }
+    says 6 "accelerator 'npu'" "$run" logits --model "$packed" --plan "$tmp/npu.json" --tokens 1 --memory 1GiB --engine plan --engine-fail exit; }
 check "an accelerator that it cannot drive: the processor alone, or exit status 6" cannot_drive
+# A library in OpenCL's place, which says that it was loaded.
+cat > "$tmp/opencl.c" << 'END'
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void loaded(void) { fclose(fopen(getenv("LOADED"), "w")); }
+END
+"${CC:-cc}" -shared -fPIC -o "$tmp/libOpenCL.so.1" "$tmp/opencl.c"
+with_it() { rm -f "$tmp/loaded"; LOADED=$tmp/loaded LD_LIBRARY_PATH=$tmp "$@"; }
+echo '{{ messages[0].content }}' > "$tmp/chat.jinja"
+in=(--model "$packed" --plan "$tmp/fast.json" --memory 1GiB)
+loads_none() # SAYS COMMAND...
+{
+    local text=$1
+    shift
+    says 0 "$text" with_it "$@" < /dev/null && [ ! -e "$tmp/loaded" ]
+}
+alone='a driver is loaded only where --engine plan or --engine NAME says so: the processor works alone'
+for command in "generate --prompt Once -n 2" "logits --prompt Once" "bench -p 8 -n 2 -r 1" "perplexity --ctx 16 --windows 1 --file README.md" \
+    "chat --chat-template $tmp/chat.jinja" "serve --stdio"; do
+    check "${command%% *}: a plan alone loads no driver" loads_none "$alone" "$run" $command "${in[@]}"
+done
+checked() { with_it "$plan" check -q "$tmp/fast.json" --traces "$traces" --hardware "$tmp/fast.sqlite" && [ ! -e "$tmp/loaded" ]; }
+check "check: a plan loads no driver" checked
+if with_it "$run" engines 2>&1 > /dev/null | grep -q 'this build has no OpenCL'; then
+    skip "--engine loads one" "built without OpenCL"
+else
+    for engine in plan opencl; do
+        check "--engine $engine loads one" eval 'with_it "$run" logits "${in[@]}" --prompt Once --engine $engine > "$tmp/out" 2>&1 && [ -e "$tmp/loaded" ]'
+    done
+fi
 if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
     taken() { # the bytes of the same engine and heights by hand
-        "$run" logits --model "$packed" --plan "$tmp/fast.json" --tokens 1,2,3 --memory 1GiB --engine-cache "$tmp" -q > "$tmp/a" || return 1
+        "$run" logits --model "$packed" --plan "$tmp/fast.json" --tokens 1,2,3 --memory 1GiB --engine plan --engine-cache "$tmp" -q > "$tmp/a" || return 1
         read -r _ one two <<< "$(heights "$tmp/fast.json")"
         "$run" logits --model "$packed" --plan "$tmp/plain.json" --tokens 1,2,3 --memory 1GiB --engine opencl:0 --engine-cache "$tmp" \
             --engine-height "1:$one,$two" -q > "$tmp/b" && cmp "$tmp/a" "$tmp/b" &&
@@ -199,9 +229,9 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
     check "the plan's engine and heights are taken, and --engine none overrides them" taken
     work_taken() { # by hand the same bytes, and other ones than the processor's
         local all="logits --model $packed --tokens 1,2,3 --memory 1GiB --engine-cache $tmp -q"
-        "$run" $all --plan "$tmp/works.json" > "$tmp/a" && "$run" $all --plan "$tmp/plain.json" --engine opencl:0 --engine-height 0 --engine-work all > "$tmp/b" &&
-            cmp "$tmp/a" "$tmp/b" && ! cmp -s "$tmp/a" "$tmp/d" && "$run" $all --plan "$tmp/works.json" --engine-work ffn > "$tmp/b" && cmp "$tmp/b" "$tmp/d" &&
-            "$run" $all --plan "$tmp/works.json" --engine-work head > "$tmp/b" && ! cmp -s "$tmp/b" "$tmp/d" && ! cmp -s "$tmp/b" "$tmp/a"
+        "$run" $all --plan "$tmp/works.json" --engine plan > "$tmp/a" && "$run" $all --plan "$tmp/plain.json" --engine opencl:0 --engine-height 0 --engine-work all > "$tmp/b" &&
+            cmp "$tmp/a" "$tmp/b" && ! cmp -s "$tmp/a" "$tmp/d" && "$run" $all --plan "$tmp/works.json" --engine plan --engine-work ffn > "$tmp/b" && cmp "$tmp/b" "$tmp/d" &&
+            "$run" $all --plan "$tmp/works.json" --engine plan --engine-work head > "$tmp/b" && ! cmp -s "$tmp/b" "$tmp/d" && ! cmp -s "$tmp/b" "$tmp/a"
     }
     check "the plan's work is taken, and --engine-work overrides it" work_taken
     # What its driver takes is measured, and a plan has room for that, a quarter more, for it differs from start to start, and its buffers:
@@ -215,7 +245,7 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
         device driven opencl:0 1 0.001 "$bytes" 0.001 && memory=$((bytes + (30 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
             ! grep -q 'driver takes' "$tmp/driven.json" && "$plan" check -q "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" > "$tmp/out" &&
             "$plan" explain "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" --no-gains > "$tmp/text" && grep -q '^  engine  *[0-9]' "$tmp/text" &&
-            "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine-cache "$tmp" --json -q > "$tmp/lines" &&
+            "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" &&
             is "$(works "$tmp/driven.json")" "all all" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
 s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]

@@ -160,7 +160,7 @@ ids=$(python3 -c "print(*([1] + [400 + 7 * i % 1500 for i in range(69)]), sep=',
 logits() { "$run" logits --model "$packed" --memory 1GiB --act f32 --kv f32 -q "$@"; }
 taken()
 {
-    logits --plan "$tmp/many.json" --tokens "$ids" --engine-cache "$tmp" > "$tmp/a" && logits --plan "$tmp/plain.json" --tokens "$ids" > "$tmp/b" || return 1
+    logits --plan "$tmp/many.json" --tokens "$ids" --engine plan --engine-cache "$tmp" > "$tmp/a" && logits --plan "$tmp/plain.json" --tokens "$ids" > "$tmp/b" || return 1
     ! cmp -s "$tmp/a" "$tmp/b" && python3 - "$tmp/a" "$tmp/b" << 'END' || return 1
 import json, sys
 a, b = (json.load(open(p))['logits'] for p in sys.argv[1:])
@@ -168,14 +168,14 @@ worst = max(abs(x - y) for x, y in zip(a, b))
 print(f'{worst:g}')
 sys.exit(len(a) != len(b) or not worst <= 1e-4)
 END
-    logits --plan "$tmp/many.json" --tokens 1,403,404 --engine-cache "$tmp" > "$tmp/a" && logits --plan "$tmp/plain.json" --tokens 1,403,404 > "$tmp/b" &&
+    logits --plan "$tmp/many.json" --tokens 1,403,404 --engine plan --engine-cache "$tmp" > "$tmp/a" && logits --plan "$tmp/plain.json" --tokens 1,403,404 > "$tmp/b" &&
         cmp "$tmp/a" "$tmp/b"
 }
 check "70 tokens: logits within 1e-4 of the processor's; 3 tokens: its bytes" taken
 telemetry()
 {
     "$run" generate --model "$packed" --plan "$tmp/many.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 --memory 1GiB \
-        --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/many.json" << 'END'
+        --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/many.json" << 'END'
 import json, sys
 s, q = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]['prompt']
 n = s['prompt']['tokens']
@@ -203,7 +203,7 @@ fits()
         state "$tmp/driven.json" && state "$tmp/driven.json" | grep -q '^8 opencl:0 0 0 : .*64 128 256$' &&
         "$plan" check -q "$tmp/driven.json" $from "$tmp/driven.sqlite" > "$tmp/out" &&
         "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 \
-            --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
+            --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
 s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])

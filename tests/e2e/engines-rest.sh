@@ -110,7 +110,7 @@ json.dump(p, open(sys.argv[2], 'w'))
 END
 }
 check "a plan that leaves prompts' rest to it" rest_plan
-alone() { "$run" logits --model "$packed" --plan "$tmp/rest.json" --act f32 --kv f32 --memory $memory --engine-cache "$tmp" -q "$@"; }
+alone() { "$run" logits --model "$packed" --plan "$tmp/rest.json" --act f32 --kv f32 --memory $memory --engine plan --engine-cache "$tmp" -q "$@"; }
 by_plan()
 {
     alone --tokens $ids > "$tmp/a" && within "$tmp/cpu" "$tmp/a" 1e-4 &&

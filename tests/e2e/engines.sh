@@ -120,7 +120,7 @@ END
 }
 check "a plan that gives prompts alone neurons" prompts_plan
 alone() { "$run" logits --model "$packed" --plan "$tmp/prompts.json" --act f32 --kv f32 --memory 1GiB -q "$@"; }
-by_plan() { alone --engine-cache "$tmp" "$@"; }
+by_plan() { alone --engine plan --engine-cache "$tmp" "$@"; }
 planned()
 {
     by_plan --tokens $ids > "$tmp/a" && within "$tmp/cpu" "$tmp/a" 1e-4 && ! cmp -s "$tmp/cpu" "$tmp/a" &&
@@ -136,7 +136,7 @@ check "passes without one, of short prompts or small chunks, have the processor'
 planned_telemetry()
 {
     "$run" generate --model "$packed" --plan "$tmp/prompts.json" --prompt 'Once upon a time there was a little girl who lived in a house by the sea' \
-        -n 8 --temp 0 --memory 1GiB --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" << 'END'
+        -n 8 --temp 0 --memory 1GiB --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" << 'END'
 import json, sys
 s = json.loads(open(sys.argv[1]).readlines()[-1])
 h = s['engine']['heights']

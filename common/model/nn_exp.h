@@ -11,6 +11,7 @@
 enum { NN_EXP_LANES = 4 };
 typedef float nn_f4 __attribute__((vector_size(16)));
 typedef int32_t nn_i4 __attribute__((vector_size(16)));
+typedef uint32_t nn_u4 __attribute__((vector_size(16))); /* NaN's bits wrap, which nobody sees */
 
 /* a where the mask is set, else b. */
 static inline nn_f4 nn_pick(nn_i4 mask, nn_f4 a, nn_f4 b)
@@ -44,7 +45,7 @@ static inline nn_f4 nn_exp(nn_f4 x)
     p = p * r + nn_all(0x1.55549p-3f);
     p = p * r + nn_all(0x1.fffffcp-2f);
     p = p * r * r + r + nn_all(1.0f);
-    const nn_i4 exponent = ((nn_i4)t - (nn_i4)round + 127) << 23;
+    const nn_u4 exponent = ((nn_u4)t - (nn_u4)round + 127) << 23;
     return (nn_f4)(~none & (nn_i4)(p * (nn_f4)exponent));
 }
 

@@ -21,6 +21,7 @@
 #define MAX_REPEATS 1000
 #define MAX_SIZES 16 /* numbers of sequences */
 #define MAX_SEQUENCES 1024
+#define USUAL_TG 128 /* tokens of a generation test */
 
 static const struct opt_usage usage = {
     "thermo-run bench", "",
@@ -145,25 +146,42 @@ static int check_sizes(struct bench *b, struct err *e)
     return b->seqs && b->parts ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d sequences", b->n_seqs);
 }
 
-/* Ids of a file's text. */
-static int read_text(const struct bench *b, const char *path, int bos, int32_t **ids, int *n, struct err *e)
+/* Ids of a file's text, as many as are used. */
+static int read_text(const struct bench *b, const char *path, int bos, size_t most, int32_t **ids, int *n, struct err *e)
 {
-    char *text;
-    size_t len;
-    int r = prompt_text(NULL, path, &text, &len, e);
-    if (r < 0)
-        return r;
-    r = tokenizer_encode(b->s->tokenizer, text, len, bos, 0, ids, n, e);
-    free(text);
+    int r = prompt_tokens(b->s->tokenizer, path, bos, most, setup_room(b->s) / 2, ids, n, e);
     return r < 0 ? r : *n ? 0 : err_set(e, ERR_USAGE, "'%s' has no text", path);
 }
 
-/* Ids of the prompt file, or pseudo-random ones; ids of the text to decode. */
+/* Tokens of --text that all tests together decode. */
+static size_t words_needed(const struct args *a, int context)
+{
+    int each = a->tg >= 0 ? a->tg : USUAL_TG, all = 1;
+    each = each < context ? each : context;
+    for (int i = 0; i < a->n_sizes; i++)
+        all = a->sizes[i] > all ? a->sizes[i] : all;
+    return (size_t)all * (size_t)a->n_sizes * (size_t)(a->repeats + 1) * (size_t)(each ? each : 1);
+}
+
+/* Ids of the prompt file, and of the text to decode, which stay in memory: for setup_args.beside_of. */
+static int read_texts(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
+{
+    struct bench *b = ctx;
+    const struct args *a = b->a;
+    int context = model->choice.context, r = 0;
+    if (a->text_file && b->s->tokenizer)
+        r = read_text(b, a->text_file, 0, words_needed(a, context), &b->words, &b->n_words, e);
+    if (r == 0 && a->prompt_file && b->s->tokenizer)
+        r = read_text(b, a->prompt_file, 1, (size_t)context, &b->text, &b->n_text, e);
+    *bytes = (uint64_t)(b->n_words + b->n_text) * sizeof *b->text;
+    return r;
+}
+
+/* Pseudo-random ids where there is no prompt file. */
 static int get_text(struct bench *b, int need, struct err *e)
 {
-    int r = b->a->text_file ? read_text(b, b->a->text_file, 0, &b->words, &b->n_words, e) : 0;
-    if (r < 0 || b->a->prompt_file)
-        return r < 0 ? r : read_text(b, b->a->prompt_file, 1, &b->text, &b->n_text, e);
+    if (b->text)
+        return 0;
     uint32_t x = 2463534242u;
     int32_t bos = tokenizer_bos(b->s->tokenizer);
     b->text = malloc((size_t)(need + 1) * sizeof *b->text);
@@ -512,11 +530,13 @@ int cmd_bench(int argc, char **argv)
     for (int i = 0; i < a.n_sizes; i++)
         most = a.sizes[i] > most ? a.sizes[i] : most;
     a.setup.beside = most > 1 ? (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) : 0;
-    a.setup.beside_what = "--sequences";
+    a.setup.beside_what = a.text_file || a.prompt_file ? "the text" : "--sequences";
+    a.setup.beside_of = read_texts;
+    a.setup.beside_ctx = &b;
     if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = check_sizes(&b, &e)) == 0)
         r = add_test(&b, "pp", a.pp, 512, 1, &e);
     for (int i = 0; i < a.n_sizes && r == 0; i++)
-        r = add_test(&b, "tg", a.tg, 128, a.sizes[i], &e);
+        r = add_test(&b, "tg", a.tg, USUAL_TG, a.sizes[i], &e);
     if (r == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
         r = measure(&b, &e);
     free(b.text);

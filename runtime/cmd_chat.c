@@ -8,6 +8,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
+#include "runtime/lines.h"
 #include "runtime/mtp.h"
 #include "runtime/output.h"
 #include "runtime/report.h"
@@ -15,7 +16,6 @@
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +58,7 @@ struct talk {
     struct guess guess;
     struct mtp mtp;                /* with --guess mtp */
     struct output output;
+    struct lines lines;            /* of standard input */
     struct err why;                /* of kept, */
     int kept;                      /* ERR_* where an answer had no room in memory */
     struct text answer, thought;
@@ -341,60 +342,56 @@ static int command(struct talk *t, char *line, struct err *e)
 
 /* ---- messages ---- */
 
-/* A line without its newline; 0: the end; ERR_*. After Ctrl-C the line is empty. */
-static int read_line(struct talk *t, char **line, size_t *cap, const char *prompt, struct err *e)
+/* The next line; 0: the end; ERR_*. After Ctrl-C the line is empty. */
+static int read_line(struct talk *t, const char *prompt, struct err *e)
 {
     if (t->terminal && !t->a->json)
-        print_to(stderr, "%s", prompt);
-    errno = 0;
-    ssize_t n = getline(line, cap, stdin);
-    if (n < 0 && stop_asked && errno == EINTR) {
-        clearerr(stdin);
-        stop_asked = 0;
-        print_to(stderr, "\n");
-        log_info("/quit or Ctrl-D ends the program");
-        if (*line)
-            (*line)[0] = '\0';
-        return *line ? 1 : read_line(t, line, cap, prompt, e);
-    }
-    if (n < 0)
-        return ferror(stdin) ? err_sys(e, ERR_INPUT, "reading standard input") : 0;
-    if (memchr(*line, 0, (size_t)n))
-        return err_set(e, ERR_INPUT, "a message holds a NUL byte");
-    if (n > 0 && (*line)[n - 1] == '\n')
-        (*line)[n - 1] = '\0';
+        fputs(prompt, stderr);
+    int r = lines_next(&t->lines, e);
+    if (r != ERR_INTR)
+        return r;
+    stop_asked = 0;
+    fputs("\n", stderr);
+    log_info("/quit or Ctrl-D ends the program");
+    t->lines.text[0] = '\0';
     return 1;
 }
 
-/* A message of one line or several in *message; 0: the end. */
-static int read_message(struct talk *t, struct text *message, char **line, size_t *cap, struct err *e)
+/* A message of one line or several in *message; 0: the end. Of one that is too long all is read before that is said, lest its end were
+ * taken for the next. */
+static int read_message(struct talk *t, struct text *message, struct err *e)
 {
-    int block = 0, more = 1, r = 0;
+    int block = 0, more = 1, over = 0, r = 0;
+    const char *line = t->lines.text;
     message->n = 0;
     t->plain = 1;
     if ((r = append(message, "", 0, e)) < 0)
         return r;
-    for (int i = 0; more && (r = read_line(t, line, cap, i ? "… " : "> ", e)) > 0; i++) {
-        size_t n = strlen(*line);
-        if (!t->a->json && !strcmp(*line, "\"\"\"")) {
+    for (int i = 0; more && ((r = read_line(t, i ? "… " : "> ", e)) > 0 || r == ERR_LIMIT); i++) {
+        size_t n = r < 0 ? 0 : t->lines.len;
+        over |= r < 0;
+        if (!t->a->json && n && !strcmp(line, "\"\"\"")) {
             more = block = !block;
             t->plain = 0;
             continue;
         }
-        more = block || (!t->a->json && n > 0 && (*line)[n - 1] == '\\');
+        more = block || (!t->a->json && n > 0 && line[n - 1] == '\\');
         t->plain &= !more;
-        if (message->n && (r = append(message, "\n", 1, e)) < 0)
-            return r;
-        if ((r = append(message, *line, more && !block ? n - 1 : n, e)) < 0)
+        n -= more && !block;
+        if (!over && message->n + n + 1 >= t->lines.cap)
+            over = err_set(e, ERR_LIMIT, "a message is longer than %zu bytes, for which the context has room", t->lines.cap - 1) < 0;
+        if (over)
+            continue;
+        if ((message->n && (r = append(message, "\n", 1, e)) < 0) || (r = append(message, line, n, e)) < 0)
             return r;
     }
-    return r < 0 ? r : message->n > 0 || !more;
+    return r < 0 && r != ERR_LIMIT ? r : over ? ERR_LIMIT : message->n > 0 || !more;
 }
 
 /* An object with "content" and perhaps "role": a user's message is answered, others wait. */
 static int json_message(struct talk *t, const struct text *m, struct err *e)
 {
-    struct js *j = js_parse(m->s, m->n, "standard input", e);
+    struct js *j = js_parse_within(m->s, m->n, chat_json_bytes(t->s->config.choice.context), "standard input", e);
     if (!j)
         return e->code;
     const char *role = js_str(js_get(j, "role"));
@@ -406,14 +403,16 @@ static int json_message(struct talk *t, const struct text *m, struct err *e)
 static int converse(struct talk *t, struct err *e)
 {
     struct text message = { 0 };
-    char *line = NULL;
-    size_t cap = 0;
-    int r = begin(t, e);
-    while (r == 0 && !cancel_asked(t->a->setup.cancel) && (r = read_message(t, &message, &line, &cap, e)) > 0) {
-        r = 0;
-        if (message.n == 0)
+    int r = lines_open(&t->lines, stdin, chat_line_bytes(t->s->config.choice.context), e);
+    r = r < 0 ? r : begin(t, e);
+    while (r == 0 && !cancel_asked(t->a->setup.cancel) && ((r = read_message(t, &message, e)) > 0 || r == ERR_LIMIT)) {
+        int over = r < 0;
+        r = over ? r : 0;
+        if (message.n == 0 && !over)
             continue;
-        if (t->a->json)
+        if (over)
+            ;
+        else if (t->a->json)
             r = json_message(t, &message, e);
         else if (message.s[0] == '/' && t->plain && (t->terminal || t->a->commands))
             r = command(t, message.s, e);
@@ -426,7 +425,7 @@ static int converse(struct talk *t, struct err *e)
     }
     if (t->terminal && r == 0)
         print_to(stderr, "\n");
-    free(line);
+    lines_close(&t->lines);
     free(message.s);
     return r < 0 ? r : cancel_asked(t->a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
@@ -456,13 +455,14 @@ static int run_engine(struct talk *t, struct err *e)
 /* What the conversation takes, and who guesses. */
 static int count_beside(struct args *a, struct mtp *m, struct err *e)
 {
-    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN, a->setup.beside_what = "the conversation";
+    a->setup.beside = CHAT_BYTES + CHAT_READING, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN;
+    a->setup.beside_what = "the conversation";
     if (a->guess != GUESS_MTP)
         return 0;
     a->setup.beside_what = "the layer for multi-token prediction, and the conversation,";
     a->setup.beside_of = mtp_beside;
     a->setup.beside_ctx = m;
-    return mtp_open(m, a->mtp, e);
+    return mtp_open(m, a->mtp, &a->setup, e);
 }
 
 static int talk(struct args *a, struct err *e)

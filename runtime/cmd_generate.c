@@ -297,7 +297,7 @@ static int open_mtp(struct generate_args *a, struct mtp *m, struct err *e)
     a->setup.beside_what = "the layer for multi-token prediction";
     a->setup.beside_of = mtp_beside;
     a->setup.beside_ctx = m;
-    return mtp_open(m, a->mtp, e);
+    return mtp_open(m, a->mtp, &a->setup, e);
 }
 
 /* The memory of who guesses is kept out of the ceiling for the model's own. */
@@ -311,6 +311,7 @@ static int open_guesser(struct generate_args *a, struct run *run, struct err *e)
     int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, 1, e);
     a->setup.beside_what = "the draft model";
     a->setup.beside = r < 0 ? 0 : draft_bytes(d);
+    a->setup.held += r < 0 ? 0 : d->setup.budget.item[BUDGET_META];
     return r;
 }
 
@@ -321,12 +322,12 @@ static int generate(struct generate_args *a, struct err *e)
     char *text = NULL;
     size_t len = 0;
     int c;
-    if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
-        (c = output_init(&r.output, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
+    if ((c = output_init(&r.output, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
         (c = open_guesser(a, &r, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
         (a->guess && (c = setup_can_guess(&s, e)) < 0) ||
         (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) ||
-        (a->guess == GENERATE_GUESS_MTP && (c = mtp_check(&r.mtp, &s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
+        (a->guess == GENERATE_GUESS_MTP && (c = mtp_check(&r.mtp, &s, e)) < 0) ||
+        (c = prompt_text(a->prompt, a->prompt_file, setup_room(&s), &text, &len, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
         goto out;
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */

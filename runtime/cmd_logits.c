@@ -62,7 +62,7 @@ static int get_ids(const struct setup *s, const char *tokens, const char *prompt
             return err_set(e, ERR_USAGE, "--tokens excludes --prompt and --prompt-file");
         return prompt_ids(tokens, s->pack->h.n_vocab, ids, n, e);
     }
-    if ((r = prompt_text(prompt, file, &text, &len, e)) < 0)
+    if ((r = prompt_text(prompt, file, setup_room(s), &text, &len, e)) < 0)
         return r;
     r = tokenizer_encode(s->tokenizer, text, len, 1, 0, ids, n, e);
     free(text);

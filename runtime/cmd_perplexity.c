@@ -77,17 +77,23 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     return r;
 }
 
-static int get_ids(const struct args *a, const struct setup *s, int32_t **ids, int *n, struct err *e)
+/* Of the text as many tokens as are scored, which stay in memory: for setup_args.beside_of. */
+struct text {
+    const struct args *a;
+    const struct setup *s;
+    int32_t *ids;
+    int n;
+};
+
+static int get_ids(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
 {
-    char *text;
-    size_t len;
-    int r;
-    if (a->ids)
-        return prompt_ids_file(a->ids, s->pack->h.n_vocab, ids, n, e);
-    if ((r = prompt_text(NULL, a->file, &text, &len, e)) < 0)
-        return r;
-    r = tokenizer_encode(s->tokenizer, text, len, 1, 0, ids, n, e);
-    free(text);
+    struct text *t = ctx;
+    const struct args *a = t->a;
+    size_t ctx_tokens = (size_t)(a->ctx ? a->ctx : model->choice.context), room = setup_room(t->s);
+    size_t most = a->max_windows ? ctx_tokens * (size_t)a->max_windows : SIZE_MAX / sizeof *t->ids;
+    int r = !t->s->tokenizer ? 0 : a->ids ? prompt_ids_file(a->ids, t->s->pack->h.n_vocab, most, room, &t->ids, &t->n, e) :
+            prompt_tokens(t->s->tokenizer, a->file, 1, most, room, &t->ids, &t->n, e);
+    *bytes = (uint64_t)t->n * sizeof *t->ids;
     return r;
 }
 
@@ -263,8 +269,7 @@ int cmd_perplexity(int argc, char **argv)
     struct args a = { .against = -1 };
     struct setup s = { 0 };
     struct err e = { 0 };
-    int32_t *ids = NULL;
-    int n = 0;
+    struct text text = { .a = &a, .s = &s };
     setup_args_init(&a.setup);
     int r = parse(&a, argc, argv, &e);
     if (r > 0)
@@ -272,19 +277,22 @@ int cmd_perplexity(int argc, char **argv)
     if (a.ctx && !a.setup.context)
         a.setup.context = a.ctx;
     a.setup.cancel = file_catch_interrupt();
-    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = get_ids(&a, &s, &ids, &n, &e)) == 0) {
+    a.setup.beside_of = get_ids;
+    a.setup.beside_ctx = &text;
+    a.setup.beside_what = "the text";
+    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0) {
         a.ctx = a.ctx ? a.ctx : s.config.choice.context;
         if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)
             r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode; this is %s mode: pass --mode predicted",
                         plan_mode_name(s.config.mode));
         else if (a.ctx > s.config.choice.context)
             r = err_set(&e, ERR_USAGE, "--ctx %d is larger than the context of %d", a.ctx, s.config.choice.context);
-        else if (n < a.ctx)
-            r = err_set(&e, ERR_USAGE, "the text has %d tokens, less than one window of %d; see --ctx", n, a.ctx);
+        else if (text.n < a.ctx)
+            r = err_set(&e, ERR_USAGE, "the text has %d tokens, less than one window of %d; see --ctx", text.n, a.ctx);
         else
-            r = score(&a, &s, ids, n, &e);
+            r = score(&a, &s, text.ids, text.n, &e);
     }
-    free(ids);
+    free(text.ids);
     setup_close(&s);
     return r < 0 ? opt_fail(&e) : 0;
 }

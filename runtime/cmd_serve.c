@@ -233,8 +233,7 @@ static int take_line(struct serve *v, const char *line, size_t len)
     char name[48];
     struct request *q = find_free(v);
     snprintf(name, sizeof name, "line %llu", (unsigned long long)v->n_lines + 1);
-    int r = request_check_line(line, len, v->set.setup.config.choice.context, name, &e);
-    struct js *j = r < 0 ? NULL : js_parse(line, len, name, &e);
+    struct js *j = js_parse_within(line, len, request_json_bytes(v->set.setup.config.choice.context), name, &e);
     int request = j && !js_get(j, "cancel");
     if (request && !q) {
         js_free(j);

@@ -12,6 +12,8 @@ int draft_open(struct draft *d, const struct setup_args *main, const char *model
     a.model = model;
     a.plan = plan;
     a.memory = memory;
+    a.limit = main->memory;
+    a.held = main->held;
     a.cpu = main->cpu;
     a.threads = main->threads;
     a.cancel = main->cancel;

@@ -103,7 +103,10 @@ static int draft_beside(void *ctx, const struct engine_config *model, uint64_t *
 {
     struct generate_set *g = ctx;
     const struct generate_args *a = g->args;
-    int r = draft_open(&g->draft, &a->setup, a->draft, a->draft_plan, a->draft_memory, model->choice.max_batch, e);
+    struct setup_args main = a->setup;
+    main.memory = main.memory ? main.memory : g->setup.memory_bytes;
+    main.held += pack_held_bytes(g->setup.pack);
+    int r = draft_open(&g->draft, &main, a->draft, a->draft_plan, a->draft_memory, model->choice.max_batch, e);
     *bytes = r < 0 ? 0 : draft_bytes(&g->draft);
     return r;
 }
@@ -117,7 +120,7 @@ static int open_guesser(struct generate_set *g, struct generate_args *a, struct 
     } else if (a->guess == GENERATE_GUESS_MTP) {
         a->setup.beside_of = mtp_beside;
         a->setup.beside_ctx = &g->mtp;
-        return mtp_open(&g->mtp, a->mtp, e);
+        return mtp_open(&g->mtp, a->mtp, &a->setup, e);
     }
     return 0;
 }

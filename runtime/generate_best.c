@@ -175,10 +175,8 @@ int generate_best(struct generate_args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->setup.batch = a->best_of;
-    int r = prompt_text(a->prompt, a->prompt_file, &text, &len, e);
-    if (r == 0 && (r = generate_set_open(&b.set, a, 1, e)) < 0)
-        free(text);
-    else if (r == 0)
+    int r = generate_set_open(&b.set, a, 1, e);
+    if (r == 0 && (r = prompt_text(a->prompt, a->prompt_file, setup_room(&b.set.setup), &text, &len, e)) == 0)
         r = run(&b, text, len, e);
     generate_set_close(&b.set);
     free(b.twins);

@@ -169,11 +169,10 @@ static int read_json(const struct run *q, struct request *t, struct err *e)
 {
     char name[64];
     snprintf(name, sizeof name, "prompt %llu", (unsigned long long)q->next);
-    int r = request_check_line(q->records.text, q->records.text_len, q->set.setup.config.choice.context, name, e);
-    struct js *j = r < 0 ? NULL : js_parse(q->records.text, q->records.text_len, name, e);
+    struct js *j = js_parse_within(q->records.text, q->records.text_len, request_json_bytes(q->set.setup.config.choice.context), name, e);
     if (!j)
         return e->code;
-    r = request_read(t, j, e);
+    int r = request_read(t, j, e);
     js_free(j);
     return r;
 }

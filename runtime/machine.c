@@ -44,6 +44,19 @@ uint64_t machine_resident_bytes(void)
     return field_kb("/proc/self/status", "VmRSS:");
 }
 
+uint64_t machine_arguments_bytes(void)
+{
+    enum { FIRST = 48 - 2 }; /* arg_start of proc_pid_stat(5), whose second is the name, then arg_end, env_start, env_end */
+    char text[2048], *at;
+    uint64_t v[4] = { 0 };
+    if (read_text("/proc/self/stat", text, sizeof text) < 0 || !(at = strrchr(text, ')')))
+        return 0;
+    for (int i = 0; at && i < FIRST + 4; i++, at = strchr(at + 1, ' '))
+        if (i >= FIRST)
+            v[i - FIRST] = strtoull(at + 1, NULL, 10);
+    return v[1] - v[0] + v[3] - v[2];
+}
+
 static uint64_t limit_at(const char *base, const char *dir, const char *file)
 {
     char path[1024], text[64];

@@ -6,6 +6,7 @@
 
 uint64_t machine_peak_bytes(void);      /* VmHWM: largest resident set so far */
 uint64_t machine_resident_bytes(void);  /* VmRSS: resident set now */
+uint64_t machine_arguments_bytes(void); /* of the command line and the environment */
 uint64_t machine_available_bytes(void); /* the smaller of MemAvailable and this process's cgroup limit (v1 or v2) */
 int machine_cpus(void);                 /* CPUs this process may run on */
 

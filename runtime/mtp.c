@@ -2,6 +2,8 @@
  * which threads and which types of activations are the model's. */
 #include "runtime/mtp.h"
 
+#include "runtime/inputs.h"
+
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,10 +12,11 @@
 #define MTP_CHUNK 64 /* positions of one session that are taken in together, at most */
 #define MTP_DEPTH 2  /* reads in flight; it reads nothing once it is loaded */
 
-int mtp_open(struct mtp *m, const char *path, struct err *e)
+int mtp_open(struct mtp *m, const char *path, struct setup_args *model, struct err *e)
 {
     *m = (struct mtp){ .path = path };
-    int r = pack_open(path, &m->pack, e);
+    int r = pack_open_within(path, inputs_room(inputs_limit(model->memory), model->held), &m->pack, e);
+    model->held += r < 0 ? 0 : pack_held_bytes(m->pack);
     if (r < 0)
         return r;
     if (!m->pack->h.mtp)

@@ -57,7 +57,7 @@ struct mtp {
 };
 
 /* Opens the file, loads nothing large. ERR_USAGE: a packed model. */
-int mtp_open(struct mtp *m, const char *path, struct err *e);
+int mtp_open(struct mtp *m, const char *path, struct setup_args *model, struct err *e); /* what it holds is added to model->held */
 
 /* For setup_args.beside_of: what the layer takes beside a model that runs by this configuration. ctx: struct mtp. */
 int mtp_beside(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e);

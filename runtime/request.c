@@ -255,20 +255,9 @@ int request_read(struct request *q, const struct js *j, struct err *e)
     return text ? request_prompt(q, text, strlen(text), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
 }
 
-int request_check_line(const char *line, size_t len, int context, const char *name, struct err *e)
+size_t request_json_bytes(int context)
 {
-    size_t values = 0;
-    for (size_t i = 0, quoted = 0; i < len; i++) {
-        if (line[i] == '"')
-            quoted = !quoted;
-        else if (quoted && line[i] == '\\')
-            i++;
-        else if (!quoted)
-            values += line[i] == ',' || line[i] == ':' || line[i] == '[' || line[i] == '{';
-    }
-    if (values > REQUEST_VALUES + (size_t)context)
-        return err_set(e, ERR_LIMIT, "%s has more than %d values", name, REQUEST_VALUES + context);
-    return 0;
+    return 6 * request_line_bytes(context) + (REQUEST_VALUES + (size_t)context) * REQUEST_JSON_BYTES;
 }
 
 /* ---- what is made ---- */

@@ -22,7 +22,7 @@
 #define REQUEST_LINE           8192
 #define REQUEST_LINE_PER_TOKEN 8
 #define REQUEST_BYTES_PER_BYTE 90
-#define REQUEST_VALUES         1024 /* values of a line beside tokens, at most; tokens are no more than the context */
+#define REQUEST_VALUES         1024 /* values of a line beside tokens that there is memory for; tokens are no more than the context */
 #define REQUEST_JSON_BYTES     128
 
 /* What requests have in common, and what those have that do not say otherwise. */
@@ -75,8 +75,8 @@ int request_read(struct request *q, const struct js *j, struct err *e);
 /* The prompt is this text. */
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e);
 
-/* Is a line short and simple enough for JSON to be made of it? name: of it, for the message. */
-int request_check_line(const char *line, size_t len, int context, const char *name, struct err *e);
+/* Bytes that JSON of a line may take (js_parse_within). */
+size_t request_json_bytes(int context);
 
 /* What was made so far, as text: pushed through `output`, token by token. request_text begins it anew with another sink; NULL: none. */
 int request_put(struct request *q, int32_t id); /* 1: a stop string is complete */

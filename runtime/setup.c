@@ -8,6 +8,7 @@
 #include "common/kernels/kernels.h"
 #include "common/plan/plan_fit.h"
 
+#include "runtime/inputs.h"
 #include "runtime/machine.h"
 
 #include <fcntl.h>
@@ -22,6 +23,8 @@ static const char *const io_names[] = { "auto", "io_uring", "pread", NULL };
 static const char *const ahead_names[] = { "off", "on", NULL };
 static const char *const mode_names[] = { "exact", "dense", "predicted", NULL };
 
+#define ARGUMENTS_BYTES (64u << 10) /* of the command line and the environment, what PROCESS has room for */
+#define KEYS_BYTES (32u << 10) /* of an ordinary file, at most */
 #define RECALL 0.99 /* where predicted mode is asked for beside the plan */
 
 void setup_args_init(struct setup_args *a)
@@ -351,8 +354,10 @@ static uint64_t taken_beside(const struct setup *s)
 
 static const char *beside_what(const struct setup *s)
 {
-    return !s->config.accel.accel ? s->args.beside_what : s->args.beside_what ? "the accelerator, and what else is beside the model," :
-           "the accelerator";
+    const char *own = s->args.beside_what;
+    if (!s->config.accel.accel)
+        return own ? own : "what the command line, the environment or the metadata has";
+    return own ? "the accelerator, and what else is beside the model," : "the accelerator";
 }
 
 /* What the memory does not hold of the plan is left out; without reads through gaps its predictions do not hold. */
@@ -383,9 +388,30 @@ static int try_fit(struct setup *s, struct err *e)
     return 0;
 }
 
+/* Keys of the metadata: of hostile files there may be many, or with long names; what others have is in the account's fixed part. */
+static uint64_t keys_bytes(const struct gguf *g)
+{
+    uint64_t all = g->n_keys * (sizeof *g->keys + 2 * sizeof(void *));
+    for (uint64_t i = 0; i < g->n_keys; i++)
+        all += strlen(g->keys[i].name) + 1;
+    return all > KEYS_BYTES ? all : 0;
+}
+
+/* Before the account, for who is counted beside may need it; where it does not fit, nothing does, and the account says so. */
+static int open_tokenizer(struct setup *s, struct err *e)
+{
+    struct budget_model m;
+    pack_budget_model(s->pack, &m);
+    uint64_t bound = m.h.mtp ? 0 : tokenizer_heap_bound((uint64_t)m.h.n_vocab, m.vocab_text_bytes, m.n_merges);
+    return s->tokenizer || bound > inputs_room(s->memory_bytes, s->args.held + pack_held_bytes(s->pack)) ? 0 :
+           tokenizer_open(s->pack->meta, &s->tokenizer, e);
+}
+
 static int add_beside(struct setup *s, struct err *e)
 {
     uint64_t bytes = 0;
+    uint64_t arguments = machine_arguments_bytes();
+    s->args.beside += keys_bytes(s->pack->meta) + (arguments > ARGUMENTS_BYTES ? arguments : 0);
     int r = s->args.beside_of ? s->args.beside_of(s->args.beside_ctx, &s->config, &bytes, e) : 0;
     s->args.beside += bytes;
     return r;
@@ -412,10 +438,22 @@ static int check_whole(const struct setup *s, struct err *e)
                                          "--guess mtp --mtp' takes it, beside its model", s->args.model);
 }
 
+static uint64_t limit_of(const struct setup_args *a)
+{
+    return inputs_limit(a->limit ? a->limit : a->memory);
+}
+
+size_t setup_room(const struct setup *s)
+{
+    uint64_t held = pack_held_bytes(s->pack) + (s->tokenizer ? tokenizer_heap_bytes(s->tokenizer) : 0);
+    return inputs_room(s->memory_bytes, s->args.held + held);
+}
+
 static int take_plan(struct setup *s, struct err *e)
 {
     struct plan p = { 0 };
-    int r = plan_read(s->args.plan, &p, e);
+    size_t room = inputs_room(limit_of(&s->args), s->args.held + pack_held_bytes(s->pack));
+    int r = plan_read_within(s->args.plan, room - room / 8, &p, e); /* the struct that is made of it has 4 bytes of a number's 40 */
     if (r < 0)
         return r;
     r = check_pair(&s->args, &p, s->pack, e);
@@ -456,7 +494,8 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     if ((r = cpu_parse(a->cpu, &mask, e)) < 0)
         return r;
     kernels_init(mask);
-    if ((r = pack_open(a->model, &s->pack, e)) < 0 || (r = check_whole(s, e)) < 0 || (r = take_plan(s, e)) < 0)
+    if ((r = pack_open_within(a->model, inputs_room(limit_of(a), a->held), &s->pack, e)) < 0 || (r = check_whole(s, e)) < 0 ||
+        (r = take_plan(s, e)) < 0)
         goto fail;
     /* Tables and metadata are read: no read-ahead into a cgroup that may be as small as the budget, no copy kept. */
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
@@ -465,8 +504,8 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
         goto fail;
     take_threads(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = setup_accel_open(s, e)) < 0 ||
-        (r = add_beside(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
-        (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
+        (r = open_tokenizer(s, e)) < 0 || (r = add_beside(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
+        (!s->tokenizer && (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0))
         goto fail;
     setup_accel_always(s);
     say_scaled(s);

@@ -27,6 +27,7 @@ struct setup_args {
     /* What of it depends on how the model runs otherwise, added to `beside` when that is known; or NULL. */
     int (*beside_of)(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e);
     void *beside_ctx;
+    uint64_t limit, held;            /* while files are opened: of the process, 0: memory, or what is there; bytes that are held already */
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode, ahead;    /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */
@@ -76,6 +77,9 @@ int setup_options(struct opt *rows, struct setup_args *a); /* how many were fill
 /* Everything but the engine: nothing large is loaded. ERR_MISMATCH when pack and plan do not belong together,
  * ERR_INFEASIBLE below the floor. */
 int setup_open(const struct setup_args *a, struct setup *s, struct err *e);
+
+/* What an input may take now that the files are open and before the engine is (runtime/inputs.h). */
+size_t setup_room(const struct setup *s);
 
 /* What the plan says of passes over guesses, for the mode that runs; NULL: nothing, or another mode. It lives as long as s. */
 static inline const struct plan_guesses *setup_guesses(const struct setup *s)

@@ -226,6 +226,35 @@ static int choose_area(struct setup *s, uint64_t *out, struct err *e)
     return 0;
 }
 
+/* Asked before the driver is loaded, for then it has taken what it takes: does the limit leave what any driver needs beside the floor? */
+static int has_room(const struct setup *s, const struct accel_backend *b, struct err *why)
+{
+    struct budget_model m;
+    struct budget_choice c = s->config.choice;
+    struct budget account;
+    pack_budget_model(s->pack, &m);
+    c.hot = c.cold = NULL;
+    c.prefill_chunk = s->args.chunk ? s->args.chunk : 1;
+    if (budget_compute(&m, &c, &account, why) < 0)
+        return 1; /* whatever it is, the account will say so */
+    if (account.floor <= s->memory_bytes && b->least_bytes <= s->memory_bytes - account.floor)
+        return 1;
+    err_set(why, ERR_INFEASIBLE, "of %llu bytes of memory the accelerator takes %llu at least, which the floor of %llu bytes does not "
+            "leave: the driver of '%s' is not loaded", (unsigned long long)s->memory_bytes, (unsigned long long)b->least_bytes,
+            (unsigned long long)account.floor, b->name);
+    return 0;
+}
+
+/* Loading the driver cannot be undone, nor bounded from here. */
+static void say_above(const struct setup *s, uint64_t peak)
+{
+    char took[24], limit[24];
+    if (peak > s->memory_bytes)
+        log_warn("the accelerator's driver took the process to %s while it was opened, above the memory of %s: what it takes is known only "
+                 "then",
+                 size_format(peak, took, sizeof took), size_format(s->memory_bytes, limit, sizeof limit));
+}
+
 int setup_accel_open(struct setup *s, struct err *e)
 {
     const struct setup_accel_args *a = &s->args.accel;
@@ -251,12 +280,17 @@ int setup_accel_open(struct setup *s, struct err *e)
     c->fail_exit = a->fail;
     const struct accel_config open = { .device = device, .cache = a->cache, .types = types, .n_types = types_of(s, types) };
     uint64_t before = machine_resident_bytes();
+    if (!has_room(s, b, &why)) {
+        s->other |= planned;
+        return failed(s, &why, e);
+    }
     if (b->open(&open, &c->accel, &why) < 0) {
         s->other |= planned;
         return failed(s, &why, e);
     }
     s->config.choice.area_bytes = area;
     uint64_t after = machine_peak_bytes(), mib = 1 << 20;
+    say_above(s, after);
     s->accel_driver_bytes = (after > before ? after - before + mib - 1 : mib) / mib * mib;
     return 0;
 }

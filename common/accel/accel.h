@@ -98,6 +98,7 @@ struct accel {
 
 struct accel_backend {
     const char *name;           /* "opencl" */
+    uint64_t least_bytes;       /* of the process's memory that any driver takes: where there are not so many, none is loaded */
 
     /* How many devices there are, of which out has the first `most`; 0 where there is no driver. */
     int (*list)(struct accel_device *out, int most, struct err *e);

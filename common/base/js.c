@@ -22,16 +22,15 @@ static _Thread_local struct {
 
 #define CHUNK 16 /* malloc's own of each allocation, at most */
 
+/* What is too much is given all the same: jansson 2.14 reads past the end of a string for which it was given none. The text ends there
+ * instead (next_piece), before more than a KiB of it has been written to that memory. */
 static void *watched_malloc(size_t n)
 {
-    if (heap.most && (heap.used >= heap.most || n > heap.most - heap.used)) {
-        heap.over = 1;
-        return NULL;
-    }
     void *p = malloc(n);
     starved |= !p;
     if (p && heap.most)
         heap.used += malloc_usable_size(p) + CHUNK;
+    heap.over |= heap.most && heap.used > heap.most;
     return p;
 }
 
@@ -299,14 +298,45 @@ static int refuse(const json_error_t *je, const char *name, int one_line, struct
     return err_set(e, ERR_FORMAT, "'%s' %s: %s: %s", name, how, at, what);
 }
 
-struct js *js_parse_within(const char *text, size_t len, size_t most, const char *name, struct err *e)
+struct pieces {
+    const char *text; /* or NULL: of the file */
+    struct file file;
+    uint64_t size, at;
+    struct err *e;    /* of a read that failed; its code, */
+    int code;         /* 0 so far */
+};
+
+static size_t next_piece(void *buf, size_t n, void *ctx)
+{
+    struct pieces *f = ctx;
+    size_t some = f->size - f->at < n ? (size_t)(f->size - f->at) : n;
+    if (heap.over || starved)
+        return (size_t)-1;
+    if (f->text)
+        memcpy(buf, f->text + f->at, some);
+    else if (some && ((f->code = file_go_on(f->e)) < 0 || (f->code = file_pread(&f->file, buf, some, f->at, f->e)) < 0))
+        return (size_t)-1;
+    f->at += some;
+    return some;
+}
+
+static struct js *parse(struct pieces *f, size_t most, const char *name)
 {
     json_error_t je;
     js_watch(most);
-    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    if (js_watched(name, e) == 0 && !j)
-        refuse(&je, name, !memchr(text, '\n', len), e);
+    json_t *j = json_load_callback(next_piece, f, JSON_REJECT_DUPLICATES, &je);
+    if (js_watched(name, f->e) < 0) {
+        json_decref(j);
+        return NULL;
+    }
+    if (!j && f->code == 0)
+        refuse(&je, name, f->text && !memchr(f->text, '\n', f->size), f->e);
     return out(j);
+}
+
+struct js *js_parse_within(const char *text, size_t len, size_t most, const char *name, struct err *e)
+{
+    return parse(&(struct pieces){ .text = text, .size = len, .e = e }, most, name);
 }
 
 struct js *js_parse(const char *text, size_t len, const char *name, struct err *e)
@@ -314,41 +344,20 @@ struct js *js_parse(const char *text, size_t len, const char *name, struct err *
     return js_parse_within(text, len, JS_MAX_BYTES, name, e);
 }
 
-struct pieces {
-    struct file file;
-    uint64_t at;
-    struct err *e; /* of a read that failed; its code, */
-    int code;      /* 0 so far */
-};
-
-static size_t next_piece(void *buf, size_t n, void *ctx)
-{
-    struct pieces *f = ctx;
-    size_t some = f->file.size - f->at < n ? (size_t)(f->file.size - f->at) : n;
-    if (some && ((f->code = file_go_on(f->e)) < 0 || (f->code = file_pread(&f->file, buf, some, f->at, f->e)) < 0))
-        return (size_t)-1;
-    f->at += some;
-    return some;
-}
-
 struct js *js_read(const char *path, uint64_t most_bytes, size_t most, struct err *e)
 {
     struct pieces f = { .file = { .fd = -1 }, .e = e };
-    json_error_t je;
-    json_t *j = NULL;
+    struct js *j = NULL;
     if (file_open(&f.file, path, e) < 0)
         return NULL;
-    if (f.file.size > most_bytes) {
-        err_set(e, ERR_LIMIT, "'%s' has %llu bytes, more than the limit of %llu", path, (unsigned long long)f.file.size,
+    f.size = f.file.size;
+    if (f.size > most_bytes)
+        err_set(e, ERR_LIMIT, "'%s' has %llu bytes, more than the limit of %llu", path, (unsigned long long)f.size,
                 (unsigned long long)most_bytes);
-    } else {
-        js_watch(most);
-        j = json_load_callback(next_piece, &f, JSON_REJECT_DUPLICATES, &je);
-        if (js_watched(path, e) == 0 && !j && f.code == 0)
-            refuse(&je, path, 0, e);
-    }
+    else
+        j = parse(&f, most, path);
     file_close(&f.file);
-    return out(j);
+    return j;
 }
 
 const struct js *js_get(const struct js *obj, const char *key)

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ZSTD_BYTES (512u << 10) /* of a stream, window and buffers */
+
 struct section {            /* a table entry in native form */
     uint32_t kind, codec, role, type, layer, block, segment, n_dims;
     uint64_t dims[4], offset, stored_bytes, bytes, checksum;
@@ -29,6 +31,7 @@ struct priv {
     char *name_copy;
     uint8_t *meta;          /* GGUF header */
     char *provenance;
+    uint64_t most, taken;   /* bytes of memory that tables and metadata may take (0: any), and those that they take so far */
     struct section order, checks, unit_checks;
     struct section *raw;    /* sections that are read in pieces: clusters, order, checks */
     int n_raw;
@@ -43,6 +46,16 @@ static struct priv *priv(const struct pack *p)
 static int32_t *dense_slot(const struct pack *p, enum model_role role, int layer)
 {
     return &priv(p)->dense_index[(size_t)(layer + 1) * MODEL_ROLES + (size_t)role];
+}
+
+/* So many bytes more: asked before they are allocated. */
+static int take(struct pack *p, uint64_t bytes, const char *what, struct err *e)
+{
+    struct priv *v = priv(p);
+    v->taken += bytes;
+    return !v->most || v->taken <= v->most ? 0 :
+           err_set(e, ERR_INFEASIBLE, "'%s': with its %s, reading its tables takes %llu bytes of memory; there are %llu: see --memory",
+                   v->name, what, (unsigned long long)v->taken, (unsigned long long)v->most);
 }
 
 static int read_at(const struct pack *p, void *buf, size_t len, uint64_t off, struct err *e)
@@ -404,11 +417,17 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
                        (unsigned long long)s->bytes, PACK_MAX_META);
     if (p->meta)
         return err_set(e, ERR_FORMAT, "'%s': two metadata sections", priv(p)->name);
+    /* The text, its keys (of at least 14 bytes each), their names, and what decompression needs. */
+    uint64_t keys = s->bytes / 14 < GGUF_MAX_KEYS ? s->bytes / 14 : GGUF_MAX_KEYS;
+    uint64_t all = s->bytes + keys * (sizeof(struct gguf_key) + 2 * sizeof(void *)) + (s->codec == PACK_ZSTD ? ZSTD_BYTES : 0);
+    int r = take(p, all, "metadata", e);
+    if (r < 0)
+        return r;
     uint8_t *meta = priv(p)->meta = malloc(s->bytes ? s->bytes : 1);
     if (!meta)
         return err_set(e, ERR_NOMEM, "'%s': metadata of %llu bytes", priv(p)->name, (unsigned long long)s->bytes);
     const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE, NULL, 0 }; /* the metadata say which router */
-    int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
+    r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
                          "metadata", e);
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
         (r = model_hparams_read(p->meta, &given, &p->h, e)) < 0)
@@ -436,6 +455,8 @@ static int read_provenance(struct pack *p, const struct section *s, struct err *
     if (s->bytes > PACK_MAX_TEXT || priv(p)->provenance)
         return err_set(e, ERR_FORMAT, "'%s': provenance of %llu bytes, or two of them", priv(p)->name,
                        (unsigned long long)s->bytes);
+    if (priv(p)->most) /* whoever has a limit runs the model: nobody asks where it comes from */
+        return 0;
     char *text = priv(p)->provenance = malloc(s->bytes + 1);
     if (!text)
         return err_set(e, ERR_NOMEM, "'%s': provenance", priv(p)->name);
@@ -548,8 +569,12 @@ static int take_tables(struct pack *p, const uint8_t *toc, struct header *h, str
 static int read_toc(struct pack *p, struct header *h, struct err *e)
 {
     size_t len = (size_t)h->toc_entries * PACK_ENTRY_BYTES;
+    int r = take(p, h->toc_entries * (uint64_t)(PACK_ENTRY_BYTES + sizeof *p->dense + sizeof(struct section)) +
+                    (uint64_t)h->n_layers * h->n_blocks * sizeof *p->segments, "table of contents", e);
+    if (r < 0)
+        return r;
     uint8_t *toc = malloc(len + 1);
-    int r = toc ? read_at(p, toc, len, h->toc_offset, e)
+    r = toc ? read_at(p, toc, len, h->toc_offset, e)
                 : err_set(e, ERR_NOMEM, "'%s': a table of %u sections", priv(p)->name, h->toc_entries);
     if (r == 0)
         r = take_tables(p, toc, h, e);
@@ -590,9 +615,15 @@ static int open_common(struct pack *p, struct pack **out, struct err *e)
 
 int pack_open(const char *path, struct pack **out, struct err *e)
 {
+    return pack_open_within(path, 0, out, e);
+}
+
+int pack_open_within(const char *path, uint64_t most, struct pack **out, struct err *e)
+{
     struct pack *p = pack_alloc(path);
     if (!p)
         return err_set(e, ERR_NOMEM, "opening '%s'", path);
+    priv(p)->most = most;
     int r = file_open(&p->file, path, e);
     if (r < 0) {
         pack_close(p);
@@ -600,6 +631,11 @@ int pack_open(const char *path, struct pack **out, struct err *e)
     }
     priv(p)->size = p->file.size;
     return open_common(p, out, e);
+}
+
+uint64_t pack_held_bytes(const struct pack *p)
+{
+    return priv(p)->taken;
 }
 
 int pack_parse(const void *data, size_t len, const char *name, struct pack **out, struct err *e)

@@ -75,6 +75,9 @@ struct pack {
 };
 
 int pack_open(const char *path, struct pack **out, struct err *e);
+/* The same where what the tables and metadata say may take at most so many bytes of memory, else ERR_INFEASIBLE; without provenance. */
+int pack_open_within(const char *path, uint64_t most, struct pack **out, struct err *e);
+uint64_t pack_held_bytes(const struct pack *p); /* of it, by what was counted */
 /* The same from memory, for fuzzing: validates header, table and small sections. data must outlive the pack. */
 int pack_parse(const void *data, size_t len, const char *name, struct pack **out, struct err *e);
 void pack_close(struct pack *p);

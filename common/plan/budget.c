@@ -18,7 +18,6 @@
 /* Code, libraries, libc, kernel stacks and rings, the main stack, malloc of start-up. Measured on Debian 12, x86-64,
  * November 2026: VmHWM less the mapping is 2.8 MiB at most, stacks and tables of META included, and 0.25 MiB of
  * kernel memory are charged to the cgroup; see runtime/README.md, tests/e2e/memory.sh holds it. */
-#define PROCESS_BYTES (4u << 20)
 #define PAGE_TABLE    512 /* bytes that one byte of page table maps: 8 for every 4096 */
 #define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
 
@@ -400,7 +399,7 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
     for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
         add(&fixed, b->item[i]);
     s->bad |= fixed.bad;
-    b->item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
+    b->item[BUDGET_PROCESS] = BUDGET_PROCESS_BYTES + budget_table_bytes(fixed.v);
 }
 
 /* Inputs, gates, ups, outputs and partial sums of the tokens of a pass, f32; outputs twice more in the host's memory. */

@@ -254,13 +254,8 @@ static int add_all(struct chat *c, const struct js *all, const char *path, struc
 
 int chat_load(struct chat *c, const char *path, struct err *e)
 {
-    char *text;
-    size_t len;
-    int r = file_slurp(path, CHAT_MAX_FILE, &text, &len, e);
-    if (r < 0)
-        return r;
-    struct js *j = js_parse(text, len, path, e);
-    free(text);
+    int r = 0;
+    struct js *j = js_read(path, CHAT_MAX_FILE, chat_json_bytes(c->context), e);
     if (!j)
         return e->code;
     const struct js *all = js_get(j, "messages");

@@ -9,6 +9,7 @@
 #include "common/base/js.h"
 #include "common/model/tokenizer.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum chat_thinking { CHAT_THINKING_SHOW, CHAT_THINKING_HIDE, CHAT_THINKING_OFF };
@@ -20,6 +21,21 @@ struct chat;
  * tokens. A chat keeps to them: whatever needs more is ERR_LIMIT. */
 #define CHAT_BYTES           (3u << 19)
 #define CHAT_BYTES_PER_TOKEN 256
+
+/* Beside them, what a message is read from: a line, the message that lines make, JSON of one or of a file, and of a file the conversation
+ * that waits to take the place of the other. */
+#define CHAT_LINE                8192
+#define CHAT_LINE_PER_TOKEN      8
+#define CHAT_READING             (11 * CHAT_LINE + (64u << 10))
+#define CHAT_READING_PER_TOKEN   (12 * CHAT_LINE_PER_TOKEN)
+static inline size_t chat_line_bytes(int context)
+{
+    return CHAT_LINE + (size_t)context * CHAT_LINE_PER_TOKEN;
+}
+static inline size_t chat_json_bytes(int context)
+{
+    return 8 * chat_line_bytes(context) + (64u << 10);
+}
 
 /* file: a template instead of the model's own, or NULL. context: tokens. The tokenizer outlives the chat. */
 int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e);

@@ -272,7 +272,7 @@ r = [{'id': 1, 'prompt': 'Once upon a time', 'n': 12, 'seed': 5}, {'id': 'b', 'p
      {'id': 'b', 'prompt': 'again'}, {'id': 'x', 'prompt': 'y', 'nn': 1}, {'prompt': 'z'}, {'id': 't', 'tokens': [1, 403, 99999999]},
      {'id': 's', 'prompt': 'The dog', 'stop': ['.', 'zz'], 'n': 60, 'seed': 2}, {'cancel': 'nobody'}]
 for x in r: print(json.dumps(x))
-print('{\"id\": \"open\"'); print(); print('[' * 3000); print('[1' + ',1' * 2000 + ']'); print('\"' + 'x' * 40000 + '\"')
+print('{\"id\": \"open\"'); print(); print('[' * 3000); print('[{}' + ',{}' * 2000 + ']'); print('\"' + 'x' * 40000 + '\"')
 for i in range(30): print(json.dumps({'id': 'q%d' % i, 'prompt': 'A', 'n': i % 4, 'seed': i}))
 print(json.dumps({'id': 'last', 'prompt': 'Once upon a time', 'n': 12, 'seed': 5}), end='')" > "$tmp/in"
     serve < "$tmp/in" > "$tmp/served" || return 1
@@ -289,7 +289,7 @@ assert all(done['q%d' % i]['tokens'] <= i % 4 for i in range(30))
 e = [x for x in l if x['type'] == 'error']
 said = ' '.join(x['error'] for x in e)
 assert len(e) == 9, e
-for what in ('this id is open', 'no field \"nn\"', 'has an \"id\"', 'token id from 0', 'no request with this id', 'not JSON', 'more than 1280 values', 'longer than'):
+for what in ('this id is open', 'no field \"nn\"', 'has an \"id\"', 'token id from 0', 'no request with this id', 'not JSON', 'bytes of memory to read', 'longer than'):
     assert what in said, what"
 }
 check "requests: each as alone; errors are those of their lines" requests

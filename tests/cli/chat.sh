@@ -197,7 +197,7 @@ ceiling()
     for i in 1 2 3 4 5 6 7 8 9; do echo "Once upon a time there was a dog. It ran to the park and saw a big red ball on the grass."; echo "Then $i?"; done |
         talk -v -n 4 --context 1024 --memory "$1" > "$tmp/long" || { cat "$tmp/err"; return 1; }
     peak=$(sed -n 's/.*peak memory \([0-9.]*\) MiB$/\1/p' "$tmp/err")
-    grep -q 'account: beside  *1.8 MiB' "$tmp/err" || { echo "not said"; cat "$tmp/err"; return 1; }
+    grep -q 'account: beside  *2.0 MiB' "$tmp/err" || { echo "not said"; cat "$tmp/err"; return 1; }
     python3 -c 'import sys; print(sys.argv); assert 4 < float(sys.argv[1]) <= float(sys.argv[2])' "$peak" "${1%MiB}"
 }
 if [ -z "$SANITIZE" ]; then

@@ -64,15 +64,16 @@ def json():
 
 
 # Of a command, an input that takes long: its options. The input is `INPUT`; `-` is standard input, which says nothing.
+LARGE = RUN + ['--memory', '8GiB']  # or the text is refused: it is one word, and not read in pieces
 TRIALS = [
     ('thermo-run', 'generate', '--prompts', sparse, RUN + ['--prompts', 'INPUT', '--output', f'{SCRATCH}/out']),
-    ('thermo-run', 'generate', '--prompt-file', words, RUN + ['--prompt-file', 'INPUT']),
+    ('thermo-run', 'generate', '--prompt-file', words, LARGE + ['--prompt-file', 'INPUT']),
     ('thermo-run', 'generate', '--prompt-file', None, RUN + ['--prompt-file', '-']),
     ('thermo-run', 'generate', '--plan', json, ['--model', PACKED, '--plan', 'INPUT', '--prompt', 'Once']),
-    ('thermo-run', 'logits', '--prompt-file', words, RUN + ['--prompt-file', 'INPUT']),
+    ('thermo-run', 'logits', '--prompt-file', words, LARGE + ['--prompt-file', 'INPUT']),
     ('thermo-run', 'logits', '--prompt-file', None, RUN + ['--prompt-file', '-']),
-    ('thermo-run', 'bench', '--text', words, RUN + ['--text', 'INPUT', '-p', '8', '-n', '8']),
-    ('thermo-run', 'perplexity', '--file', words, RUN + ['--file', 'INPUT']),
+    ('thermo-run', 'bench', '--text', words, LARGE + ['--text', 'INPUT', '-p', '8', '-n', '8']),
+    ('thermo-run', 'perplexity', '--file', words, LARGE + ['--file', 'INPUT']),
     ('thermo-run', 'perplexity', '--file', None, RUN + ['--file', '-']),
     ('thermo-run', 'chat', 'standard input', None, RUN),
     ('thermo-run', 'chat', 'standard input', None, RUN + ['--json']),

@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     a.chunk = GUESS_MOST + 1;
     a.beside_of = mtp_beside;
     a.beside_ctx = &m;
-    int r = mtp_open(&m, argv[3], &e);
+    int r = mtp_open(&m, argv[3], &a, &e);
     if (r == 0 && (r = setup_open(&a, &s, &e)) == 0 && (r = mtp_check(&m, &s, &e)) == 0 && (r = setup_engine(&s, &g, &e)) == 0 &&
         (r = mtp_start(&m, &s, g, &e)) == 0 &&
         (r = session_init(&session, g, &(struct session_config){ .watcher = &mtp_watcher, .watcher_ctx = &m }, &e)) == 0)

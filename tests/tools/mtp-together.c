@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     a.kv_positions = PAGES * SCHEDULE_KV_PAGE;
     a.beside_of = mtp_beside;
     a.beside_ctx = &m;
-    int r = mtp_open(&m, argv[3], &e);
+    int r = mtp_open(&m, argv[3], &a, &e);
     if (r == 0 && (r = setup_open(&a, &setup, &e)) == 0 && (r = mtp_check(&m, &setup, &e)) == 0 &&
         (r = setup_engine(&setup, &g, &e)) == 0 && (r = mtp_start(&m, &setup, g, &e)) == 0) {
         make_texts(setup.pack->h.n_vocab);

@@ -346,7 +346,7 @@ static int command(struct talk *t, char *line, struct err *e)
 static int read_line(struct talk *t, const char *prompt, struct err *e)
 {
     if (t->terminal && !t->a->json)
-        fputs(prompt, stderr);
+        print_to(stderr, "%s", prompt);
     int r = lines_next(&t->lines, e);
     if (r != ERR_INTR)
         return r;

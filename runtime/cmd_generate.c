@@ -23,11 +23,12 @@
 
 static const struct opt_usage usage = {
     "thermo-run generate", "",
-    "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to "
-    "stderr. With --json, stdout has one JSON object per token and a summary instead. Samplers work in this order: "
-    "repeat penalty, top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary "
-    "(exit status 130). With --best-of, several continuations are made together from one reading of the prompt, and the likeliest is "
-    "printed. With --prompts, a file of prompts is continued, several at once, a line of JSON for each in the order of the file.",
+    "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to stderr. A "
+    "terminal gets control characters of the text escaped. With --json, stdout has one JSON object per token and a summary "
+    "instead. Samplers work in this order: repeat penalty, top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and "
+    "still prints the summary (exit status 130). With --best-of, several continuations are made together from one reading of the "
+    "prompt, and the likeliest is printed. With --prompts, a file of prompts is continued, several at once, a line of JSON for "
+    "each in the order of the file.",
     "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' -n 100\n"
     "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n"
     "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' --best-of 4\n"

@@ -1,6 +1,7 @@
 /* A mapping is made larger by a huge page than asked for, and what lies before the first boundary and behind the end goes back at
- * once. What the kernel gave is in /proc/self/smaps: AnonHugePages of each mapping. Neighbouring mappings of the same kind are one there, so
- * that a caller's range is looked for by its addresses, and what a merged mapping has beyond the range counts as the range's. */
+ * once. What the kernel gave is in /proc/self/smaps: AnonHugePages of each mapping. Neighbouring mappings of the same kind are one
+ * there, so that a caller's range is looked for by its addresses, and what a merged mapping has beyond the range counts as the
+ * range's. */
 #include "common/base/pages.h"
 
 #include <stdio.h>
@@ -46,7 +47,7 @@ size_t pages_size(const void *at, size_t bytes)
 {
     char line[512], flags[8];
     unsigned long long a, b, kib, huge = 0, from = 0, to = 0, first = (uintptr_t)at, last = first + bytes;
-    int told = 0;
+    int stated = 0;
     FILE *f = fopen("/proc/self/smaps", "re");
     while (f && fgets(line, sizeof line, f)) {
         if (sscanf(line, "%llx-%llx %7s", &a, &b, flags) == 3) {
@@ -54,10 +55,10 @@ size_t pages_size(const void *at, size_t bytes)
             to = b;
         } else if (from < last && first < to && sscanf(line, "AnonHugePages: %llu kB", &kib) == 1) {
             huge += kib << 10;
-            told = 1;
+            stated = 1;
         }
     }
     if (f)
         fclose(f);
-    return !told ? 0 : huge >= bytes / 2 + bytes % 2 ? pages_huge_size() : (size_t)sysconf(_SC_PAGESIZE);
+    return !stated ? 0 : huge >= bytes / 2 + bytes % 2 ? pages_huge_size() : (size_t)sysconf(_SC_PAGESIZE);
 }

@@ -48,7 +48,7 @@ def environment():
 
 def by_design(template, ours, theirs):
     """Addresses and names of classes, which no template means, and the case of letters that are not ASCII (docs/chat.md)."""
-    if any(x in theirs for x in (" object at 0x", "<function", "<generator", "Markup(", "dict_items(", "dict_keys(", "dict_values(")):
+    if any(x in theirs for x in (" object at 0x", "<function", "<generator", "<dict_reverse", "Markup(", "dict_items(", "dict_keys(", "dict_values(")):
         return True
     cased = any(x in template for x in ("upper", "lower", "title", "capitalize", "sort", "unique", "min", "max"))
     return cased and sorted(ours.upper()) == sorted(theirs.upper()) and not theirs.isascii()

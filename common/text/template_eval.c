@@ -282,7 +282,7 @@ static const struct value *added(struct run *r, const struct value *a, const str
 static const struct value *whole(struct run *r, enum op op, int64_t a, int64_t b)
 {
     int64_t c = 0, rest;
-    bool over = false;
+    bool over = false, down;
     switch (op) {
     case OP_ADD: over = __builtin_add_overflow(a, b, &c); break;
     case OP_SUB: over = __builtin_sub_overflow(a, b, &c); break;
@@ -299,8 +299,8 @@ static const struct value *whole(struct run *r, enum op op, int64_t a, int64_t b
             break;
         }
         rest = a % b;
-        rest += rest && (rest < 0) != (b < 0) ? b : 0;
-        c = op == OP_MOD ? rest : (a - rest) / b;
+        down = rest && (rest < 0) != (b < 0);
+        c = op == OP_MOD ? rest + (down ? b : 0) : a / b - down;
     }
     return over ? template_fail(r, ERR_LIMIT, "a number past 64 bits") : template_int(r, c);
 }

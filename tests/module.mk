@@ -166,14 +166,26 @@ FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZ
 FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
                 $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
+# Lines that the runtime reads: planner and runtime have a module of the same name each.
+FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,chat.c request.c)
+FUZZ_RUNTIME := $(B)/tests/fuzz/runtime.a
 
-$(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
+$(FUZZ_LINES:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(THREAD_LIBS) $(B)/link.flags
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(link) $< $(B)/tests/fuzz/replay.o $(THREAD_LIBS) $(LDLIBS_linalg) $(LDLIBS_packer)
+$(filter-out $(FUZZ_LINES:%.c=$(B)/%),$(FUZZ_REPLAY)): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 $(FUZZ_LIBS): $(FUZZ_OBJS)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
-$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_LIBS) $(B)/link.flags
+$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common)
+	$(if $(V),,@echo "  AR    $@")
+	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
+$(FUZZ_LINES:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_RUNTIME) $(B)/link.flags
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(link) -fsanitize=fuzzer $< $(FUZZ_RUNTIME) $(LDLIBS_linalg) $(LDLIBS_packer)
+$(filter-out $(FUZZ_LINES:%.c=$(B)/%-libfuzzer),$(FUZZ_SRC:%.c=$(B)/%-libfuzzer)): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) -fsanitize=fuzzer $< $(FUZZ_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 

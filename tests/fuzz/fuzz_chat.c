@@ -1,0 +1,26 @@
+/* Any text as lines of chat --json: each becomes a message or an error, and a user's message tokens, within the bounds of a conversation. */
+#include "tests/fuzz/lines.h"
+
+#include <string.h>
+
+static void take(const char *line, size_t len)
+{
+    struct chat *c = lines_chat();
+    struct err e;
+    int32_t *ids;
+    int n, thinks, before = chat_count(c);
+    struct js *j = js_parse_within(line, len, chat_json_bytes(LINES_CONTEXT), "a line", &e);
+    int r = j ? chat_add_object(c, j, "a line", "user", &e) : e.code;
+    js_free(j);
+    if (r < 0 ? chat_count(c) != before || !e.msg[0] : chat_count(c) != before + 1)
+        abort();
+    if (r == 0 && chat_tokens(c, 0, &ids, &n, &thinks, &e) == 0)
+        free(ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    lines_each(data, size, take);
+    chat_drop(lines_chat(), 0);
+    return 0;
+}

@@ -1,4 +1,4 @@
-"""Settings of bench.py and accuracy.py: environment variables, complaints, sizes."""
+"""Settings of bench.py and regret.py: environment variables, complaints, sizes."""
 import os
 import re
 import sys

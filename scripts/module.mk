@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo real pipeline bench accuracy format format-check analyze
+.PHONY: deps demo real pipeline bench regret format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -28,9 +28,9 @@ pipeline: all
 # Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
 bench: all $(B)/tests/bench/bench_kernels
 	$(Q)BIN=$(BIN) B=$(B) scripts/bench.sh $(BENCH_FLAGS)
-# Settings as `make accuracy MODEL=... TRACES=...`: scripts/accuracy.py --help
-accuracy: all
-	$(Q)BIN=$(BIN) python3 -B scripts/accuracy.py $(ACCURACY_FLAGS)
+# How true plans are here, and how good their choices: make regret REGRET="--quick"; scripts/regret.py --help
+regret: all
+	$(Q)BIN=$(BIN) python3 -B scripts/regret.py $(REGRET)
 export PROMPT
 
 # Plans for every device of the CSVs DEVICES and every limit of MEMORY:

@@ -20,7 +20,7 @@ TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh hostile.sh g
                 $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
 # sanitizers. Commands that the scripts among them run are other tests' as well.
-TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,accuracy.sh bench.sh build.sh completions.sh datasets.sh \
+TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh build.sh completions.sh datasets.sh regret.sh \
                 devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
 # takes a third of the time: in check-all alone. What these scripts compare are results.
@@ -36,7 +36,7 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 # tests run them, on a model that is downloaded and on the embedded one.
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
 # What runs scripts and makefiles at length: 13 edges of 100,874, 51 of 518 CPU-seconds.
-TEST_SAME    += $(addprefix tests/cli/,accuracy.sh bench.sh completions.sh install.sh plans.sh)
+TEST_SAME    += $(addprefix tests/cli/,regret.sh bench.sh completions.sh install.sh plans.sh)
 TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
 # What make check and check-all run where TESTS is not given: what reaches our code, and every test.
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_ALL))

@@ -1,26 +1,27 @@
-/* thermo-run serve --stdio: a model that stays loaded, and requests as lines of JSON. One thread reads, runs a step, writes; a line is
- * looked at between two steps, so a cancellation takes no longer than one. */
+/* thermo-run serve --stdio: a model that stays loaded, and requests as lines of JSON: the first client of the library. One thread reads,
+ * makes a step, writes; a line is looked at between two steps, so a cancellation takes no longer than one. Where all places are taken,
+ * lines with requests wait in the buffer, and cancellations behind them are taken out of it. */
 #include "common/base/fields.h"
 #include "common/base/file.h"
-#include "common/base/log.h"
+#include "common/base/js.h"
 #include "common/base/print.h"
 #include "common/base/progress.h"
 
 #include "runtime/cmd.h"
 #include "runtime/generate.h"
 #include "runtime/report.h"
-#include "runtime/sampling.h"
+#include "runtime/thermo.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#define IN_FLIGHT 4     /* requests per sequence that run or wait */
-#define IDLE_MS   200   /* how often a signal is looked for while there is nothing to do */
+#define ID_BYTES 64
+#define IDLE_MS 200   /* how often a signal is looked for while there is nothing to do */
+#define BEHIND  4096  /* bytes of lines that are looked at behind the longest one that waits */
 
 static const struct opt_usage usage = {
     "thermo-run serve", "--stdio",
@@ -34,58 +35,60 @@ static const struct opt_usage usage = {
     NULL
 };
 
-struct serve {
-    struct generate_args a;
-    struct generate_set set;
-    int stdio;
-    char *buf;                  /* [cap]: what has been read and not used */
-    size_t cap, len;
-    int at_end, skipping;       /* of the input; of a line that is too long */
-    uint64_t n_lines, n_requests, n_tokens;
-    char text[8192];            /* what the current token let out */
-    size_t text_len;
+
+/* A request that is open, by the id that its sender gave it. */
+struct asked {
+    struct serve *v;
+    char id[ID_BYTES + 1];
+    uint64_t number;            /* the library's; 0: none is open */
 };
 
-static int parse(struct serve *v, int argc, char **argv, struct err *e)
+struct serve {
+    struct thermo *t;
+    struct asked *asked;        /* [n] */
+    int n, n_open;
+    char *buf;                  /* [cap]: what has been read and not used, */
+    size_t cap, len, waits;     /* of which the first so many bytes are lines that wait for a place */
+    size_t line_bytes;          /* a line's, at most, */
+    size_t json_bytes;          /* and of memory that is made of it */
+    int at_end, skipping;       /* of the input; of a line that is too long */
+    uint64_t n_lines;
+};
+
+/* The command line without --stdio: the library's. */
+static int parse(int argc, char **argv, struct err *e)
 {
-    struct generate_args *a = &v->a;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 12] = { 0 };
-    int k = setup_options(o, &a->setup), n_pos = 0;
-    const struct opt own[] = {
-        { .name = "stdio", .type = OPT_FLAG, .dest = &v->stdio, .help = "Requests come on standard input, answers go to standard output." },
-        { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
-          .help = "How many requests are made at once; no more than the plan is for.", .def = "the plan's" },
-        { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
-          .help = "Positions of the KV cache for all sequences together; requests wait until there is room.",
-          .def = "the context for each" },
-        { .name = "chat", .type = OPT_FLAG, .dest = &a->chat,
-          .help = "Prompts are messages, and the model's own template is put around them." },
-        { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "With --chat: a system message before them." },
-        { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
-          .help = "With --chat: a template instead of the model's own." },
-        { .name = "thinking", .type = OPT_CHOICE, .dest = &a->thinking, .choices = chat_thinking_names,
-          .help = "With --chat: show, hide, or off, which tells the template that the model shall not think.", .def = "show" },
-        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT,
-          .help = "Tokens to make for a request that does not say; -1: until the model ends the text or the context is full.",
-          .def = "128" },
-        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
-          .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
-    };
-    memcpy(o + k, own, sizeof own);
-    k += (int)(sizeof own / sizeof own[0]);
-    k += generate_guess_options(o + k, a);
-    sampling_options(o + k, &a->sampling);
-    int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
+    struct generate_args a;
+    struct opt o[GENERATE_SERVE_OPTIONS + 2] = { 0 };
+    int stdio = 0, n_pos = 0;
+    const struct opt own = { .name = "stdio", .type = OPT_FLAG, .dest = &stdio,
+                             .help = "Requests come on standard input, answers go to standard output." };
+    char **copy = malloc(((size_t)argc + 1) * sizeof *copy);
+    if (!copy)
+        return err_set(e, ERR_NOMEM, "out of memory for options");
+    memcpy(copy, argv, ((size_t)argc + 1) * sizeof *copy);
+    generate_args_init(&a);
+    o[generate_serve_options(o, &a)] = own;
+    int r = opt_parse(o, &usage, argc, copy, &n_pos, e);
     if (r == 0 && n_pos)
-        return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run serve --help", argv[1]);
-    if (r == 0 && !v->stdio)
-        return err_set(e, ERR_USAGE, "serve needs --stdio: requests on standard input are all that it knows");
-    if (r == 0 && !a->chat && (a->system || a->template || a->thinking))
-        return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
-    return r < 0 || r > 0 ? r : generate_check_guess(a, e);
+        r = err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run serve --help", copy[1]);
+    if (r == 0 && !stdio)
+        r = err_set(e, ERR_USAGE, "serve needs --stdio: requests on standard input are all that it knows");
+    generate_args_done(&a);
+    free(copy);
+    return r;
 }
 
 /* ---- answers ---- */
+
+static void say_id(const char *id)
+{
+    fputs("\"id\":", stdout);
+    if (*id)
+        report_string(stdout, id, strlen(id));
+    else
+        fputs("null", stdout); /* none was given, or the line is not understood */
+}
 
 static void end_line(void)
 {
@@ -93,189 +96,200 @@ static void end_line(void)
     fflush(stdout);
 }
 
-static void say_error(const char *id, const struct err *why)
+static void say_error(const char *id, int code, const char *message)
 {
     fputs("{\"type\":\"error\",", stdout);
-    request_print_id(stdout, id);
-    request_print_error(stdout, why);
+    say_id(id);
+    fputs(",\"error\":", stdout);
+    report_string(stdout, message, strlen(message));
+    print(",\"status\":%d", thermo_exit_status(code));
     end_line();
 }
 
-static void to_text(void *ctx, const char *text, size_t len)
+static void say_done(const char *id, const struct thermo_event *ev)
 {
-    struct serve *v = ctx;
-    size_t room = sizeof v->text - v->text_len;
-    len = len < room ? len : room;
-    memcpy(v->text + v->text_len, text, len);
-    v->text_len += len;
-}
-
-static int on_token(void *ctx, struct batch_text *t, int32_t id)
-{
-    struct serve *v = ctx;
-    struct request *q = t->owner;
-    v->text_len = 0;
-    int stopped = request_token(NULL, t, id);
-    fputs("{\"type\":\"token\",", stdout);
-    request_print_id(stdout, q->id);
-    print(",\"n\":%d,\"token\":%d,\"text\":", q->n_made, id);
-    report_string(stdout, v->text, v->text_len);
-    end_line();
-    v->n_tokens++;
-    return stopped;
-}
-
-static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why)
-{
-    struct serve *v = ctx;
-    struct request *q = t->owner;
-    q->busy = 0;
-    if (why) {
-        say_error(q->id, why);
-        return;
-    }
-    v->text_len = 0;
-    if (end != BATCH_STOP)
-        output_end(&q->output);
     fputs("{\"type\":\"done\",", stdout);
-    request_print_id(stdout, q->id);
+    say_id(id);
     print_json_to(stdout, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":",
-                  batch_end_names[end],
-           q->n_prompt, t->n_shared, q->n_made, request_logprob(t));
-    report_string(stdout, v->text, v->text_len);
+                  ev->stop, ev->prompt_tokens, ev->shared_tokens, ev->n_tokens, ev->logprob);
+    report_string(stdout, ev->text, ev->text_bytes);
     end_line();
 }
 
-static void say_ready(const struct serve *v)
+static int answer(void *ctx, const struct thermo_event *ev)
 {
-    fputs("{\"type\":\"ready\",", stdout);
-    report_configuration(stdout, &v->set.setup, v->set.engine);
-    print(",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"seed\":%llu", v->set.setup.config.choice.max_batch, v->set.n, v->cap - 1,
-           (unsigned long long)v->a.seed);
-    end_line();
+    struct asked *q = ctx;
+    if (ev->type == THERMO_TOKEN) {
+        fputs("{\"type\":\"token\",", stdout);
+        say_id(q->id);
+        print(",\"n\":%d,\"token\":%d,\"text\":", ev->n_tokens, ev->token);
+        report_string(stdout, ev->text, ev->text_bytes);
+        end_line();
+        return 0;
+    }
+    q->number = 0;
+    q->v->n_open--;
+    if (ev->error.code)
+        say_error(q->id, ev->error.code, ev->error.message);
+    else
+        say_done(q->id, ev);
+    return 0;
 }
 
-static void say_summary(const struct serve *v, uint64_t ns)
+/* An object with the library's description, and what is ours. */
+static void say_state(const struct serve *v, const char *type, double ms)
 {
-    const struct engine_stats st = engine_stats(v->set.engine);
-    fputs("{\"type\":\"summary\",", stdout);
-    report_configuration(stdout, &v->set.setup, v->set.engine);
-    print_json_to(stdout, ",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
-           (unsigned long long)v->n_requests, (unsigned long long)v->n_tokens, (double)ns / 1e6, (unsigned long long)st.passes,
-           (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
-    report_batches(stdout, v->set.engine, &st);
-    generate_set_guesses_json(stdout, &v->set);
+    char *text = thermo_describe(v->t);
+    print("{\"type\":\"%s\",", type);
+    if (text)
+        print_data(text + 1, strlen(text) - 2);
+    if (ms >= 0)
+        print_json_to(stdout, ",\"ms\":%.3f", ms);
     end_line();
+    thermo_free(text);
 }
 
 /* ---- requests ---- */
 
-static struct request *find(struct serve *v, const char *id)
+static struct asked *find(struct serve *v, const char *id)
 {
-    for (int i = 0; i < v->set.n; i++)
-        if (v->set.requests[i].busy && !strcmp(v->set.requests[i].id, id))
-            return &v->set.requests[i];
+    for (int i = 0; i < v->n; i++)
+        if (v->asked[i].number && !strcmp(v->asked[i].id, id))
+            return &v->asked[i];
     return NULL;
 }
 
-static struct request *find_free(struct serve *v)
+/* A string or an integer, as text; 0: neither, or too long. */
+static int id_of(const struct js *j, char id[ID_BYTES + 1])
 {
-    for (int i = 0; i < v->set.n; i++)
-        if (!v->set.requests[i].busy)
-            return &v->set.requests[i];
-    return NULL;
-}
-
-static int cancel_request(struct serve *v, const struct js *line, struct err *e)
-{
-    static const struct fields only[] = { { "cancel", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
     int64_t n;
-    char id[REQUEST_ID + 1];
-    int r = fields_check(line, only, sizeof *only, "a cancellation", e);
-    const struct js *j = js_get(line, "cancel");
     const char *s = js_str(j);
-    if (r < 0)
-        return r;
+    *id = 0;
     if (js_int(j, &n))
-        snprintf(id, sizeof id, "%lld", (long long)n);
-    else
-        snprintf(id, sizeof id, "%s", s ? s : "");
-    struct request *q = (s && strlen(s) > REQUEST_ID) ? NULL : find(v, id);
-    if (!q)
-        return err_set(e, ERR_USAGE, "\"cancel\": no request with this id is open");
-    batch_cancel(&v->set.batch, &q->text);
+        snprintf(id, ID_BYTES + 1, "%lld", (long long)n);
+    else if (s && strlen(s) <= ID_BYTES)
+        snprintf(id, ID_BYTES + 1, "%s", s);
+    return *id != 0;
+}
+
+/* The line at `at` goes. */
+static void drop_line(struct serve *v, size_t at, size_t n)
+{
+    memmove(v->buf + at, v->buf + at + n, v->len - at - n);
+    v->len -= n;
+}
+
+/* A request whose line still waits ends there. */
+static int cancel_waiting(struct serve *v, const char *id)
+{
+    for (size_t at = 0, n; at < v->waits; at += n) {
+        struct err e = { 0 };
+        char other[ID_BYTES + 1];
+        n = (size_t)((char *)memchr(v->buf + at, '\n', v->waits - at) - (v->buf + at)) + 1;
+        struct js *j = js_parse(v->buf + at, n - 1, "a line", &e);
+        int same = id_of(js_get(j, "id"), other) && !strcmp(id, other);
+        js_free(j);
+        if (same) {
+            drop_line(v, at, n);
+            v->waits -= n;
+            say_done(id, &(struct thermo_event){ .stop = "interrupted", .text = "" });
+            return 1;
+        }
+    }
     return 0;
 }
 
-/* A request of its own, which has an id that no other has. */
-static int begin_request(struct serve *v, struct request *q, const struct js *j, struct err *e)
+static void cancel(struct serve *v, const struct js *line)
 {
-    int r = request_read(q, j, e);
-    if (r == 0 && !*q->id)
-        r = err_set(e, ERR_FORMAT, "a request has an \"id\"");
-    if (r == 0 && find(v, q->id))
-        r = err_set(e, ERR_USAGE, "a request with this id is open");
-    if (r < 0 || (r = request_text(q, to_text, v, e)) < 0)
-        return r;
-    q->text.prompt = q->ids;
-    q->text.n_prompt = q->n_prompt;
-    if ((r = batch_add(&v->set.batch, &q->text, e)) < 0)
-        return r;
-    q->busy = 1;
-    v->n_requests++;
+    static const struct fields only[] = { { "cancel", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
+    struct err e = { 0 };
+    char id[ID_BYTES + 1];
+    const struct js *j = js_get(line, "cancel");
+    struct asked *q = id_of(j, id) ? find(v, id) : NULL;
+    if (fields_check(line, only, sizeof *only, "a cancellation", &e) < 0)
+        say_error(*id ? id : "", e.code, e.msg);
+    else if (q)
+        thermo_cancel(v->t, q->number);
+    else if (!*id || !cancel_waiting(v, id))
+        say_error(*id ? id : js_str(j) ? js_str(j) : "", THERMO_E_USAGE, "\"cancel\": no request with this id is open");
+}
+
+/* A request of its own, which has an id that no other has. 1: it has to wait. */
+static int submit(struct serve *v, const char *id, const char *line, size_t len)
+{
+    struct asked *q = NULL;
+    struct thermo_error e = { 0 };
+    for (int i = 0; i < v->n && !q; i++)
+        q = v->asked[i].number ? NULL : &v->asked[i];
+    if (!q)
+        return 1;
+    const struct thermo_request r = { .size = sizeof r, .fields = line, .fields_bytes = len };
+    snprintf(q->id, sizeof q->id, "%s", id);
+    q->v = v;
+    int code = *id && find(v, id) ? THERMO_E_USAGE : thermo_submit(v->t, &r, answer, q, &q->number, &e);
+    if (code == THERMO_E_FULL)
+        return 1;
+    if (code < 0)
+        say_error(id, code, *e.message ? e.message : "a request with this id is open");
+    v->n_open += code == 0;
     return 0;
 }
 
 /* 0: the line was dealt with; 1: it has to wait, for there is room for no more requests. */
-static int take_line(struct serve *v, const char *line, size_t len)
+static int take_line(struct serve *v, const char *line, size_t len, int full)
 {
     struct err e = { 0 };
-    char name[48];
-    struct request *q = find_free(v);
+    char name[48], id[ID_BYTES + 1] = "";
+    int waits = 0;
     snprintf(name, sizeof name, "line %llu", (unsigned long long)v->n_lines + 1);
-    struct js *j = js_parse_within(line, len, request_json_bytes(v->set.setup.config.choice.context), name, &e);
-    int request = j && !js_get(j, "cancel");
-    if (request && !q) {
-        js_free(j);
-        return 1;
-    }
-    if (!j) {
-        say_error("", &e);
-    } else if (!request) {
-        if (cancel_request(v, j, &e) < 0)
-            say_error(js_str(js_get(j, "cancel")) ? js_str(js_get(j, "cancel")) : "", &e);
-    } else {
-        request_begin(q, "");
-        q->text.sampling.seed = v->a.seed + v->n_requests;
-        if (begin_request(v, q, j, &e) < 0)
-            say_error(q->id, &e);
-    }
+    struct js *j = js_parse_within(line, len, v->json_bytes, name, &e);
+    const struct js *ends = js_get(j, "cancel");
+    int named = id_of(js_get(j, "id"), id) || !js_is_object(j) || js_get(j, "id"); /* what is wrong with one, the library says */
+    if (!j)
+        say_error("", e.code, e.msg);
+    else if (ends)
+        cancel(v, j);
+    else if (!named)
+        say_error("", THERMO_E_FORMAT, "a request has an \"id\"");
     js_free(j);
-    v->n_lines++;
-    return 0;
+    if (j && !ends && named)
+        waits = full || submit(v, id, line, len);
+    v->n_lines += !waits;
+    return waits;
 }
 
-/* Lines that are whole, until one has to wait. A line that is longer than the buffer is dropped to its end. */
+/* Lines that are whole. Where all places are taken, requests wait where they are, and cancellations go past them. A line that is longer
+ * than the buffer is dropped to its end. */
 static void take_lines(struct serve *v)
 {
-    size_t at = 0;
-    for (char *end; (end = memchr(v->buf + at, '\n', v->len - at)); at = (size_t)(end - v->buf) + 1) {
+    size_t at = v->n_open < v->n ? 0 : v->waits;
+    v->waits = 0;
+    for (char *end; at < v->len && (end = memchr(v->buf + at, '\n', v->len - at));) {
         size_t n = (size_t)(end - v->buf) - at;
-        if (v->skipping)
-            v->skipping = 0;
-        else if (n > strspn(v->buf + at, " \t\r") && take_line(v, v->buf + at, n))
-            break;
+        int whole = !v->skipping && n > strspn(v->buf + at, " \t\r");
+        v->skipping = 0;
+        if (!whole) {
+            drop_line(v, at, n + 1);
+            continue;
+        }
+        v->waits = at;
+        int waits = take_line(v, v->buf + at, n, at > 0);
+        at = v->waits; /* a cancellation may have taken lines before it */
+        if (waits)
+            at += n + 1;
+        else
+            drop_line(v, at, n + 1);
     }
-    memmove(v->buf, v->buf + at, v->len - at);
-    v->len -= at;
-    if (v->len == v->cap && !memchr(v->buf, '\n', v->len)) {
-        struct err e = { 0 };
-        if (!v->skipping)
-            err_set(&e, ERR_LIMIT, "line %llu is longer than the limit of %zu bytes", (unsigned long long)++v->n_lines, v->cap - 1);
-        if (e.code)
-            say_error("", &e);
+    v->waits = at;
+    if (v->len - at > v->line_bytes && !memchr(v->buf + at, '\n', v->len - at)) {
+        char why[80];
+        snprintf(why, sizeof why, "line %llu is longer than the limit of %zu bytes", (unsigned long long)v->n_lines + 1, v->line_bytes);
+        if (!v->skipping) {
+            v->n_lines++;
+            say_error("", THERMO_E_LIMIT, why);
+        }
         v->skipping = 1;
-        v->len = 0;
+        v->len = at;
     }
 }
 
@@ -283,74 +297,92 @@ static void take_lines(struct serve *v)
 static int read_more(struct serve *v, struct err *e)
 {
     struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
-    if (v->at_end || v->len == v->cap || poll(&p, 1, batch_open(&v->set.batch) ? 0 : IDLE_MS) <= 0)
+    if (v->at_end || v->len == v->cap || poll(&p, 1, v->n_open ? 0 : IDLE_MS) <= 0)
         return 0;
     ssize_t n = read(STDIN_FILENO, v->buf + v->len, v->cap - v->len);
     if (n < 0 && errno != EINTR && errno != EAGAIN)
         return err_sys(e, ERR_INPUT, "reading standard input");
     if (n == 0) {
         v->at_end = 1;
-        if (v->len && !v->skipping && v->len < v->cap)
+        if (v->len > v->waits && !v->skipping && v->len < v->cap)
             v->buf[v->len++] = '\n'; /* a last line without one */
     }
     v->len += n > 0 ? (size_t)n : 0;
     return 0;
 }
 
-static int loop(struct serve *v, struct err *e)
+static int loop(struct serve *v, const struct cancel *asked, struct err *e)
 {
     int r = 0;
-    for (int more = 1; more && r >= 0;) {
-        if (cancel_asked(v->a.setup.cancel) && !batch_open(&v->set.batch))
+    for (int more = 1; more;) {
+        struct thermo_error why = { 0 };
+        if (cancel_asked(asked) && !v->n_open)
             return err_set(e, ERR_INTR, "interrupted");
         if ((r = read_more(v, e)) < 0)
             return r;
         take_lines(v);
-        struct err why = { 0 };
-        r = batch_step(&v->set.batch, &why);
-        if (r == ERR_INTR)
-            *e = why;
-        else if (r < 0) /* those that it is of have been told */
-            r = 0;
-        if (r >= 0 && ferror(stdout))
+        r = thermo_step(v->t, 0, &why); /* of a failure those that it is of have been told */
+        if (r == THERMO_E_INTERRUPTED)
+            return err_set(e, ERR_INTR, "%s", why.message);
+        if (ferror(stdout))
             return file_stdout(e); /* nobody reads the rest */
-        more = !v->at_end || batch_open(&v->set.batch) || memchr(v->buf, '\n', v->len);
+        more = !v->at_end || v->n_open || memchr(v->buf, '\n', v->len);
     }
-    return r < 0 ? r : 0;
+    return 0;
 }
 
-static int run(struct serve *v, struct err *e)
+/* Limits of the model that is open. */
+static int look(struct serve *v, struct err *e)
 {
-    int r = generate_set_open(&v->set, &v->a, IN_FLIGHT, e);
+    struct err bad;
+    char *text = thermo_describe(v->t);
+    struct js *j = text ? js_parse(text, strlen(text), "the model", &bad) : NULL;
+    int64_t n = 0, bytes = 0, json = 0;
+    js_int(js_get(j, "requests"), &n);
+    js_int(js_get(j, "line_bytes"), &bytes);
+    js_int(js_get(j, "json_bytes"), &json);
+    js_free(j);
+    thermo_free(text);
+    v->n = (int)n;
+    v->line_bytes = (size_t)bytes;
+    v->json_bytes = (size_t)json;
+    v->cap = v->line_bytes + 1 + BEHIND;
+    v->asked = calloc((size_t)v->n, sizeof *v->asked);
+    v->buf = malloc(v->cap);
+    return n && bytes && v->asked && v->buf ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d requests", v->n);
+}
+
+static int run(struct serve *v, char **argv, struct err *e)
+{
+    struct thermo_error why = { 0 };
+    struct cancel *asked = file_catch_interrupt();
+    const struct thermo_options o = { .size = sizeof o, .more = (const char *const *)argv, .cancel = (int *)(void *)asked };
+    if (thermo_open(&o, &v->t, &why) < 0)
+        return err_set(e, why.code, "%s", why.message);
+    int r = look(v, e);
     if (r < 0)
         return r;
-    v->cap = request_line_bytes(v->set.setup.config.choice.context);
-    v->buf = malloc(v->cap);
-    if (!v->buf)
-        return err_set(e, ERR_NOMEM, "out of memory for a line of %zu bytes", v->cap);
-    if ((r = generate_set_start(&v->set, on_end, on_token, v, e)) < 0)
-        return r;
-    say_ready(v);
+    say_state(v, "ready", -1);
     int64_t start = progress_now_ns();
-    r = loop(v, e);
+    r = loop(v, asked, e);
     if (r == 0 || r == ERR_INTR)
-        say_summary(v, (uint64_t)(progress_now_ns() - start));
+        say_state(v, "summary", (double)(progress_now_ns() - start) / 1e6);
     return r;
 }
 
 int cmd_serve(int argc, char **argv)
 {
-    static struct serve v = { .a = { .n = 128, .seed = UINT64_MAX } };
+    struct serve v = { 0 };
     struct err e = { 0 };
-    setup_args_init(&v.a.setup);
-    sampling_init(&v.a.sampling);
-    int r = parse(&v, argc, argv, &e);
+    int r = parse(argc, argv, &e), n = 0;
     if (r == 0) {
-        v.a.setup.cancel = file_catch_interrupt();
-        if (v.a.seed == UINT64_MAX && getrandom(&v.a.seed, 4, 0) == 4)
-            v.a.seed &= UINT32_MAX;
-        r = run(&v, &e);
-        generate_set_close(&v.set);
+        for (int i = 1; i < argc; i++) /* what is the library's */
+            if (strcmp(argv[i], "--stdio"))
+                argv[n++] = argv[i];
+        argv[n] = NULL;
+        r = run(&v, argv, &e);
+        thermo_close(v.t);
+        free(v.asked);
         free(v.buf);
     }
     if (r == ERR_INTR)

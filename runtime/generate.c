@@ -36,6 +36,55 @@ int generate_guess_options(struct opt *o, struct generate_args *a)
     return GENERATE_GUESS_OPTIONS;
 }
 
+void generate_args_init(struct generate_args *a)
+{
+    *a = (struct generate_args){ .n = 128, .seed = UINT64_MAX };
+    setup_args_init(&a->setup);
+    sampling_init(&a->sampling);
+}
+
+void generate_args_done(struct generate_args *a)
+{
+    free(a->stops.items);
+    a->stops = (struct opt_list){ 0 };
+}
+
+int generate_serve_options(struct opt *o, struct generate_args *a)
+{
+    int k = setup_options(o, &a->setup);
+    const struct opt own[] = {
+        { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
+          .help = "How many requests are made at once; no more than the plan is for.", .def = "the plan's" },
+        { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
+          .help = "Positions of the KV cache for all sequences together; requests wait until there is room.",
+          .def = "the context for each" },
+        { .name = "chat", .type = OPT_FLAG, .dest = &a->chat,
+          .help = "Prompts are messages, and the model's own template is put around them." },
+        { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "With --chat: a system message before them." },
+        { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
+          .help = "With --chat: a template instead of the model's own." },
+        { .name = "thinking", .type = OPT_CHOICE, .dest = &a->thinking, .choices = chat_thinking_names,
+          .help = "With --chat: show, hide, or off, which tells the template that the model shall not think.", .def = "show" },
+        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT,
+          .help = "Tokens to make for a request that does not say; -1: until the model ends the text or the context is full.",
+          .def = "128" },
+        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
+          .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
+    };
+    _Static_assert(sizeof own / sizeof own[0] == 8, "GENERATE_SERVE_OPTIONS counts them");
+    memcpy(o + k, own, sizeof own);
+    k += (int)(sizeof own / sizeof own[0]);
+    k += generate_guess_options(o + k, a);
+    return k + sampling_options(o + k, &a->sampling);
+}
+
+int generate_check_serve(const struct generate_args *a, struct err *e)
+{
+    if (!a->chat && (a->system || a->template || a->thinking))
+        return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
+    return generate_check_guess(a, e);
+}
+
 int generate_check_guess(const struct generate_args *a, struct err *e)
 {
     const struct rule needs[] = {
@@ -144,7 +193,7 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
     a->setup.beside_what = "what is asked for at once";
     a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (a->chat ? CHAT_BYTES : 0);
     a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (a->chat ? CHAT_BYTES_PER_TOKEN : 0);
-    a->setup.beside_per_sequence = (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
+    a->setup.beside_per_sequence += (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
     a->setup.beside_per_place = (uint64_t)in_flight * REQUEST_PER_TOKEN;
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
@@ -194,13 +243,17 @@ void generate_set_close(struct generate_set *g)
     setup_close(&g->setup);
 }
 
+void generate_guesses_json(FILE *f, const struct guess_stats *s, uint64_t decoded)
+{
+    print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
+                  (unsigned long long)s->passes, (unsigned long long)decoded, (unsigned long long)s->guessed, (unsigned long long)s->tried,
+                  (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
+}
+
 void generate_set_guesses_json(FILE *f, const struct generate_set *g)
 {
-    const struct guess_stats *s = &g->batch.guessed;
     if (g->batch.guess.most)
-        print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
-                      (unsigned long long)s->passes, (unsigned long long)g->batch.decoded, (unsigned long long)s->guessed,
-                      (unsigned long long)s->tried, (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
+        generate_guesses_json(f, &g->batch.guessed, g->batch.decoded);
 }
 
 void generate_set_guesses_text(const struct generate_set *g)

@@ -7,6 +7,7 @@
 #include "runtime/draft.h"
 #include "runtime/mtp.h"
 #include "runtime/request.h"
+#include "runtime/sampling.h"
 
 enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT, GENERATE_GUESS_MTP };
 
@@ -29,8 +30,17 @@ struct generate_args {
 #define GENERATE_GUESS_OPTIONS 6
 int generate_guess_options(struct opt *o, struct generate_args *a);
 
+/* Defaults; what parsing has allocated. */
+void generate_args_init(struct generate_args *a);
+void generate_args_done(struct generate_args *a);
+
+/* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 8)
+int generate_serve_options(struct opt *o, struct generate_args *a);
+
 /* Options that do not go together are ERR_USAGE. */
 int generate_check_guess(const struct generate_args *a, struct err *e);
+int generate_check_serve(const struct generate_args *a, struct err *e);
 int generate_check(const struct generate_args *a, struct err *e);
 
 int generate_best(struct generate_args *a, struct err *e);
@@ -66,7 +76,9 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
 void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
 
-/* With guesses, what became of them: ,"guesses":{passes of guessed tried accepted source_ms}; or a line of talk. */
+/* With guesses, what became of them: ,"guesses":{passes of guessed tried accepted source_ms}; or a line of talk. decoded: steps that
+ * read no prompt. */
+void generate_guesses_json(FILE *f, const struct guess_stats *s, uint64_t decoded);
 void generate_set_guesses_json(FILE *f, const struct generate_set *g);
 void generate_set_guesses_text(const struct generate_set *g);
 

@@ -172,7 +172,7 @@ static int read_json(const struct run *q, struct request *t, struct err *e)
     struct js *j = js_parse_within(q->records.text, q->records.text_len, request_json_bytes(q->set.setup.config.choice.context), name, e);
     if (!j)
         return e->code;
-    int r = request_read(t, j, e);
+    int r = request_read(t, j, NULL, 0, e);
     js_free(j);
     return r;
 }

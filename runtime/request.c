@@ -231,13 +231,13 @@ static int read_field(struct request *q, const struct field *f, const struct js 
     }
 }
 
-int request_read(struct request *q, const struct js *j, struct err *e)
+int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e)
 {
     const struct js *prompt = js_get(j, "prompt"), *tokens = js_get(j, "tokens"), *messages = js_get(j, "messages");
     int r = 0;
     if (js_get(j, "id") && (r = set_id(q, js_get(j, "id"), e)) < 0)
         return r;
-    if ((r = fields_check(j, &fields->row, sizeof *fields, "a request", e)) < 0)
+    if (j && (r = fields_check(j, &fields->row, sizeof *fields, "a request", e)) < 0)
         return r;
     for (const struct field *f = fields; f->row.name && r == 0; f++)
         if (js_get(j, f->row.name))
@@ -245,13 +245,15 @@ int request_read(struct request *q, const struct js *j, struct err *e)
     if (r < 0)
         return r;
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
-    if (!!prompt + !!tokens + !!messages != 1)
+    if (!!text + !!prompt + !!tokens + !!messages != 1)
         return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
     if (messages)
         return set_messages(q, messages, e);
     if (tokens)
         return (r = set_tokens(q, tokens, e)) < 0 ? r : prompt_check(q->n_prompt, context_of(q), q->text.n != 0, e);
-    const char *text = js_str(prompt);
+    if (text)
+        return request_prompt(q, text, len, e);
+    text = js_str(prompt);
     return text ? request_prompt(q, text, strlen(text), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
 }
 

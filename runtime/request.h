@@ -66,11 +66,11 @@ void request_done(struct request *q); /* accepts a zeroed one */
 /* A request begins: the shared values, no prompt. What it was is gone. */
 void request_begin(struct request *q, const char *id);
 
-/* Fields of an object: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of objects,
- * chat/message.h), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos. Others
- * are accepted without effect or refused, by the table in request.c. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by
- * name; the id is there, if there is one. */
-int request_read(struct request *q, const struct js *j, struct err *e);
+/* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
+ * objects, chat/message.h), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos.
+ * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
+ * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
+int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
 
 /* The prompt is this text. */
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e);

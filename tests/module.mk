@@ -45,7 +45,7 @@ TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 TEST_FAST    := $(filter-out $(TEST_SAME) %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
 THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
-TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/print.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))

@@ -16,6 +16,7 @@ enum {
     ERR_MISMATCH    = -9,  /* files that do not belong together                    exit 5 */
     ERR_IO          = -10, /* I/O failed while running                             exit 6 */
     ERR_INTR        = -11, /* interrupted; what was done is kept                   exit 130 */
+    ERR_FULL        = -12, /* no room now: the same again, later                   exit 1 */
 };
 
 /* One error, with its story. Lives on the caller's stack; never allocates. */

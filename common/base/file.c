@@ -194,7 +194,7 @@ static void install_handlers(void)
     }
 }
 
-const struct cancel *file_catch_interrupt(void)
+struct cancel *file_catch_interrupt(void)
 {
     polled = 1;
     install_handlers();

@@ -115,7 +115,7 @@ int file_enough_space(const char *path, uint64_t need, struct err *e);
 
 /* From here on SIGINT, SIGTERM and SIGHUP ask the token that is returned, which lives as long as the process; a second
  * signal removes the temporary files and kills. For main and commands: what they call is given the token. */
-const struct cancel *file_catch_interrupt(void);
+struct cancel *file_catch_interrupt(void);
 
 /* Has that token been asked? For the long loops of offline programs, which have one job. */
 bool file_interrupted(void);

@@ -81,7 +81,7 @@ void batch_done(struct batch *b)
     *b = (struct batch){ 0 };
 }
 
-int batch_add(struct batch *b, struct batch_text *t, struct err *e)
+int batch_check(const struct batch *b, const struct batch_text *t, struct err *e)
 {
     const struct budget_choice *c = choice_of(b);
     if (t->n_prompt > c->context)
@@ -91,7 +91,21 @@ int batch_add(struct batch *b, struct batch_text *t, struct err *e)
     if (pages_needed_in_all(b, t) > b->pages)
         return err_set(e, ERR_LIMIT, "a prompt of %d tokens and what shall follow it take %d pages of the KV cache, which has %d of %d "
                        "positions", t->n_prompt, pages_needed_in_all(b, t), b->pages, SCHEDULE_KV_PAGE);
+    return 0;
+}
+
+void batch_pause(struct batch_text *t, int paused)
+{
+    t->paused = paused;
+}
+
+int batch_add(struct batch *b, struct batch_text *t, struct err *e)
+{
+    int r = batch_check(b, t, e);
+    if (r < 0)
+        return r;
     t->state = WAITS;
+    t->paused = 0;
     t->after = NULL;
     t->n_made = t->n_drawn = t->n_read = t->n_shared = 0;
     t->logprob = 0;
@@ -215,6 +229,7 @@ static void begin_twins(struct batch *b, struct batch_text *t)
         x->n_prompt = x->n_read = x->n_shared = t->n_prompt;
         x->n_twins = x->n_made = x->n_drawn = 0;
         x->logprob = 0;
+        x->paused = 0;
         memset(x->guesses, 0, sizeof x->guesses);
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
             end_text(b, x, BATCH_FAILED, &why);
@@ -311,9 +326,9 @@ static void draw_part(struct batch *b, struct batch_text *t, const struct sessio
     do {
         float *logits = row_of(w, s, s->first + i, &why);
         goes_on = logits && draw(b, t, first + ++i, logits, &how, &why);
-    } while (goes_on && i < p->n && t->last == p->ids[i]);
+    } while (goes_on && !t->paused && i < p->n && t->last == p->ids[i]);
     int accepted = i > 0 ? i - 1 : 0;
-    learn(b, t, goes_on ? p->n - 1 : accepted, accepted);
+    learn(b, t, goes_on && !t->paused ? p->n - 1 : accepted, accepted);
     if (!goes_on)
         end(b, t, how, how == BATCH_FAILED ? &why : NULL);
     else if (i < p->n)
@@ -409,7 +424,7 @@ static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
 {
     int left = session_step_most(b->c.engine), chunk = choice_of(b)->prefill_chunk, n = 0;
     for (int i = 0; i < b->n_texts; i++)
-        left -= b->texts[i]->state == DECODES;
+        left -= b->texts[i]->state == DECODES && !b->texts[i]->paused;
     chunk = chunk < left ? chunk : left;
     *reads = 0;
     for (int i = 0; i < b->n_texts; i++) {
@@ -423,7 +438,7 @@ static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
             chunk -= p->n;
             *reads = 1;
         }
-        if (p->n)
+        if (p->n && !t->paused)
             of[n++] = t;
     }
     return n;
@@ -481,6 +496,8 @@ int batch_step(struct batch *b, struct err *e)
         return err_set(e, ERR_INTR, "interrupted");
     }
     n = fill_parts(b, of, &reads);
+    if (n == 0)
+        return 0;
     r = reads ? 0 : add_guesses(b, of, n, e);
     if (r < 0) {
         for (int i = 0; i < n; i++)

@@ -40,7 +40,7 @@ struct batch_text {
     double logprob;              /* sum over those drawn */
     /* the batch's */
     struct session session;
-    int state, n_read;
+    int state, n_read, paused;
     int32_t last;
     struct guess_class guesses[GUESS_CLASSES];
     int class;                   /* of those in its part */
@@ -85,8 +85,13 @@ uint64_t batch_bytes(int sequences, int guesses);
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e);
 void batch_done(struct batch *b); /* texts that have not ended are dropped without a word; accepts a zeroed one */
 
-/* ERR_LIMIT: more than the engine's places or its KV cache can ever hold. */
+/* ERR_LIMIT: more than the engine's places or its KV cache can ever hold. batch_check says that alone; from any thread, once the batch is
+ * there. */
 int batch_add(struct batch *b, struct batch_text *t, struct err *e);
+int batch_check(const struct batch *b, const struct batch_text *t, struct err *e);
+
+/* A text that has no part in steps until this is taken back, its place and its tokens kept; also from the token callback. */
+void batch_pause(struct batch_text *t, int paused);
 void batch_cancel(struct batch *b, struct batch_text *t); /* one that has not ended; a text with twins takes those along that wait */
 
 /* 1: something was done; 0: there is nothing to do; ERR_*: of a pass, and the texts that took part have ended. */

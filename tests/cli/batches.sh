@@ -310,6 +310,25 @@ d = {x['id']: x for x in lines('c') if x['type'] == 'done'}
 assert d['long']['stop'] in ('interrupted', 'context') and d['other']['tokens'] <= 5, d"
 }
 check "tokens come as they are made, and a request is cancelled" cancels
+# One sequence has four places: requests behind them wait, and a cancellation is no line that waits behind these.
+overtakes()
+{
+    py "
+for i in range(7): print(json.dumps({'id': i, 'prompt': 'Once', 'n': 40, 'ignore_eos': True}))
+for i in (5, 0, 6): print(json.dumps({'cancel': i}))
+print(json.dumps({'cancel': 6}))" > "$tmp/in"
+    serve --sequences 1 < "$tmp/in" > "$tmp/c" || return 1
+    py "
+l = lines('c')
+ends = [(x['id'], x['stop'], x['tokens']) for x in l if x['type'] == 'done']
+assert len(ends) == 7 and {x[0] for x in ends} == set('0123456'), ends
+assert {x[0] for x in ends[:3]} == set('056') and all(x[1] == 'interrupted' and x[2] < 9 for x in ends[:3]), ends
+assert all(x[1] in ('length', 'context') for x in ends[3:]), ends
+e = [x for x in l if x['type'] == 'error']
+assert len(e) == 1 and e[0]['id'] == '6' and 'no request with this id' in e[0]['error'], e
+assert l[-1]['answered'] == 5, l[-1]"
+}
+check "a cancellation overtakes requests that wait for a place" overtakes
 served_signal()
 {
     mkfifo "$tmp/fifo2"

@@ -1,0 +1,619 @@
+/* The library on top of the runtime: generate_set has the model and the batch, this has the threads and the callers.
+ *
+ *     submit (any thread)      prepares a request under `preparing`, then queues it under `lock`
+ *     cancel (any thread)      sets a flag under `lock`
+ *     step (one thread)        takes what is queued, ends what is cancelled, offers paused tokens again, makes a pass
+ *
+ * The batch and all that is below it belong to the stepping thread. A place (struct place) is FREE, PREPARING (its submitter's), QUEUED or
+ * OPEN (the stepping thread's); its state and the flag are guarded by `lock`. What others read of the stepping thread's work is a copy that
+ * each step makes under `lock`. A step that waits does so in poll() on a pipe, which whoever has something for it writes to; so may a
+ * signal handler. */
+#include "runtime/thermo.h"
+
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/base/version.h"
+
+#include "runtime/generate.h"
+#include "runtime/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define IN_FLIGHT  4        /* requests per sequence that are made or wait */
+#define TEXT_BYTES 8192     /* that a token lets out, at most */
+#define PAUSE_MS   10000
+#define OFFER_MS   10       /* how often a paused token is offered by a step that waits */
+
+#define SAME(theirs, ours) _Static_assert((int)THERMO_E_##theirs == (int)ERR_##ours, "codes are those of err.h")
+SAME(SYSTEM, SYS);
+SAME(MEMORY, NOMEM);
+SAME(FORMAT, FORMAT);
+SAME(UNSUPPORTED, UNSUPPORTED);
+SAME(LIMIT, LIMIT);
+SAME(INPUT, INPUT);
+SAME(USAGE, USAGE);
+SAME(INFEASIBLE, INFEASIBLE);
+SAME(MISMATCH, MISMATCH);
+SAME(IO, IO);
+SAME(INTERRUPTED, INTR);
+SAME(FULL, FULL);
+#undef SAME
+_Static_assert(sizeof(struct cancel) == sizeof(int), "options.cancel is an int");
+
+enum state { FREE, PREPARING, QUEUED, OPEN };
+
+struct place {
+    struct request *q;
+    enum state state;       /* guarded by lock, */
+    int cancelled;
+    uint64_t id;
+    struct place *after;    /* in the queue */
+    thermo_sink *sink;      /* constant while QUEUED and OPEN */
+    void *ctx;
+    /* the stepping thread's */
+    char *held;             /* the text of a token that the sink did not take; NULL: none waits */
+    size_t n_held;
+    int32_t token;
+    int64_t since_ns;
+    int ended;              /* while its last token waits: the end comes after it, as */
+    enum batch_end end;
+    struct err why;
+};
+
+struct thermo {
+    struct generate_args args;
+    struct generate_set set;
+    struct place *places;   /* [set.n] */
+    char *words;            /* options and their text, which args points into */
+    int pause_ms, max_batch;
+    struct cancel own, *cancel;
+    int pipe[2];
+    pthread_mutex_t lock, preparing;
+    /* guarded by lock */
+    struct place *first, *last;
+    uint64_t last_id, n_requests, n_tokens;
+    struct engine_stats stats;
+    struct guess_stats guessed;
+    uint64_t decoded;
+    /* the stepping thread's */
+    uint64_t n_made;        /* tokens */
+    char text[TEXT_BYTES + 1];
+    size_t n_text;
+    char *held[BUDGET_MAX_BATCH]; /* [max_batch]: buffers that no place has */
+    int n_held, n_paused;
+};
+
+static int fail(struct thermo_error *out, const struct err *e)
+{
+    if (out) {
+        out->code = e->code;
+        snprintf(out->message, sizeof out->message, "%s", e->msg);
+    }
+    return e->code;
+}
+
+/* A caller's structure, which may be shorter than ours. */
+static int take_struct(void *to, size_t most, const void *from, size_t least, const char *name, struct err *e)
+{
+    size_t size = 0;
+    if (from)
+        memcpy(&size, from, sizeof size);
+    if (size < least || size > most)
+        return err_set(e, ERR_USAGE, "%s.size is %zu; this library knows %zu to %zu", name, size, least, most);
+    memset(to, 0, most);
+    memcpy(to, from, size);
+    return 0;
+}
+
+const char *thermo_version(void)
+{
+    return THERMO_VERSION;
+}
+
+int thermo_exit_status(int code)
+{
+    return code > 0 ? 1 : err_exit_status(code);
+}
+
+void thermo_free(void *p)
+{
+    free(p);
+}
+
+/* ---- opening ---- */
+
+static void take_word(char **argv, size_t *n, char **at, const char *word)
+{
+    argv[(*n)++] = strcpy(*at, word);
+    *at += strlen(word) + 1;
+}
+
+static const struct opt_usage usage = { "thermo-run serve", "", "", NULL, NULL };
+
+/* The command line that the options are. Its strings are in t->words, for what is parsed points to them. */
+static int parse(struct thermo *t, const struct thermo_options *o, struct err *e)
+{
+    char memory[24], sequences[16];
+    const char *const own[][2] = { { "--model", o->model }, { "--plan", o->plan }, { "--memory", o->memory_bytes ? memory : NULL },
+                                   { "--sequences", o->sequences ? sequences : NULL } };
+    size_t n_own = sizeof own / sizeof *own, n = 0, bytes = 8, n_more = 0;
+    snprintf(memory, sizeof memory, "%lluB", (unsigned long long)o->memory_bytes);
+    snprintf(sequences, sizeof sequences, "%d", o->sequences);
+    while (o->more && o->more[n_more])
+        bytes += strlen(o->more[n_more++]) + 1;
+    for (size_t i = 0; i < n_own; i++)
+        bytes += own[i][1] ? strlen(own[i][0]) + strlen(own[i][1]) + 2 : 0;
+    char **argv = malloc((1 + 2 * n_own + n_more + 1) * sizeof *argv);
+    char *at = t->words = malloc(bytes + 1);
+    if (!argv || !at) {
+        free(argv);
+        return err_set(e, ERR_NOMEM, "out of memory for options");
+    }
+    take_word(argv, &n, &at, "thermo");
+    for (size_t i = 0; i < 2 * n_own; i++)
+        if (own[i / 2][1])
+            take_word(argv, &n, &at, own[i / 2][i % 2]);
+    for (size_t i = 0; i < n_more; i++)
+        take_word(argv, &n, &at, o->more[i]);
+    argv[n] = NULL;
+    struct opt rows[GENERATE_SERVE_OPTIONS + 1] = { 0 };
+    int n_pos = 0, r = 0;
+    generate_serve_options(rows, &t->args);
+    for (size_t i = n - n_more; i < n && r == 0; i++) /* would be printed */
+        if (!strncmp(argv[i], "--help", 6) || !strcmp(argv[i], "-h"))
+            r = err_set(e, ERR_USAGE, "options.more has %s: thermo-run serve %s prints what there is", argv[i], argv[i]);
+    if (r == 0)
+        r = opt_parse(rows, &usage, (int)n, argv, &n_pos, e);
+    if (r == 0 && n_pos)
+        r = err_set(e, ERR_USAGE, "options.more: unexpected argument '%s'", argv[1]);
+    free(argv);
+    if (r == 0 && t->args.seed == UINT64_MAX && getrandom(&t->args.seed, 4, 0) == 4)
+        t->args.seed &= UINT32_MAX; /* short enough to type again */
+    return r < 0 ? r : generate_check_serve(&t->args, e);
+}
+
+static int on_token(void *ctx, struct batch_text *b, int32_t id);
+static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const struct err *why);
+
+static int open_pipe(struct thermo *t, struct err *e)
+{
+    if (pipe(t->pipe) < 0) {
+        t->pipe[0] = t->pipe[1] = -1;
+        return err_sys(e, ERR_SYS, "a pipe");
+    }
+    for (int i = 0; i < 2; i++)
+        if (fcntl(t->pipe[i], F_SETFL, O_NONBLOCK) < 0 || fcntl(t->pipe[i], F_SETFD, FD_CLOEXEC) < 0)
+            return err_sys(e, ERR_SYS, "a pipe");
+    return 0;
+}
+
+static int open_places(struct thermo *t, struct err *e)
+{
+    t->max_batch = t->set.setup.config.choice.max_batch;
+    t->places = calloc((size_t)t->set.n, sizeof *t->places);
+    for (; t->n_held < t->max_batch && t->places; t->n_held++)
+        if (!(t->held[t->n_held] = malloc(TEXT_BYTES + 1)))
+            break;
+    if (t->n_held < t->max_batch)
+        return err_set(e, ERR_NOMEM, "out of memory for %d requests", t->set.n);
+    for (int i = 0; i < t->set.n; i++)
+        t->places[i].q = &t->set.requests[i];
+    return 0;
+}
+
+int thermo_open(const struct thermo_options *given, struct thermo **out, struct thermo_error *error)
+{
+    struct err e = { 0 };
+    struct thermo_options o;
+    int r = take_struct(&o, sizeof o, given, sizeof o, "options", &e);
+    if (r == 0 && o.sequences < 0)
+        r = err_set(&e, ERR_USAGE, "options.sequences is %d", o.sequences);
+    if (r < 0)
+        return fail(error, &e);
+    struct thermo *t = calloc(1, sizeof *t);
+    if (!t) {
+        err_set(&e, ERR_NOMEM, "out of memory");
+        return fail(error, &e);
+    }
+    t->pipe[0] = t->pipe[1] = -1;
+    t->pause_ms = o.pause_ms > 0 ? o.pause_ms : PAUSE_MS;
+    t->cancel = o.cancel ? (struct cancel *)(void *)o.cancel : &t->own;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->preparing, NULL);
+    generate_args_init(&t->args);
+    if ((r = parse(t, &o, &e)) == 0) {
+        t->args.setup.cancel = t->cancel;
+        t->args.setup.beside_per_sequence = TEXT_BYTES + IN_FLIGHT * sizeof(struct place);
+        r = open_pipe(t, &e);
+    }
+    if (r < 0 || (r = generate_set_open(&t->set, &t->args, IN_FLIGHT, &e)) < 0 || (r = open_places(t, &e)) < 0 ||
+        (r = generate_set_start(&t->set, on_end, on_token, t, &e)) < 0) {
+        thermo_close(t);
+        return fail(error, &e);
+    }
+    t->stats = engine_stats(t->set.engine);
+    *out = t;
+    return 0;
+}
+
+void thermo_close(struct thermo *t)
+{
+    if (!t)
+        return;
+    generate_set_close(&t->set);
+    for (int i = 0; t->places && i < t->set.n; i++)
+        free(t->places[i].held);
+    for (int i = 0; i < t->n_held; i++)
+        free(t->held[i]);
+    for (int i = 0; i < 2; i++)
+        if (t->pipe[i] >= 0)
+            close(t->pipe[i]);
+    free(t->places);
+    generate_args_done(&t->args);
+    free(t->words);
+    pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->preparing);
+    free(t);
+}
+
+/* ---- from any thread ---- */
+
+void thermo_wake(struct thermo *t)
+{
+    int was = errno;
+    if (write(t->pipe[1], "", 1) < 0) /* full: it wakes anyway */
+        errno = was;
+}
+
+void thermo_interrupt(struct thermo *t)
+{
+    cancel_ask(t->cancel);
+    thermo_wake(t);
+}
+
+int thermo_cancel(struct thermo *t, uint64_t id)
+{
+    int found = 0;
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < t->set.n && !found; i++) {
+        struct place *p = &t->places[i];
+        found = p->id == id && (p->state == QUEUED || p->state == OPEN);
+        p->cancelled |= found;
+    }
+    pthread_mutex_unlock(&t->lock);
+    thermo_wake(t);
+    return found ? 0 : THERMO_E_USAGE;
+}
+
+static int context_of(const struct thermo *t)
+{
+    return t->set.setup.config.choice.context;
+}
+
+static int check_request(const struct thermo *t, const struct thermo_request *q, thermo_sink *sink, struct err *e)
+{
+    size_t most = request_line_bytes(context_of(t));
+    if (!sink)
+        return err_set(e, ERR_USAGE, "a request has no sink");
+    if (q->prompt_bytes >= most || q->fields_bytes >= most - q->prompt_bytes)
+        return err_set(e, ERR_LIMIT, "a request of %zu and %zu bytes; of a context of %d tokens it has at most %zu", q->prompt_bytes,
+                       q->fields_bytes, context_of(t), most - 1);
+    if (!q->prompt && !q->fields)
+        return err_set(e, ERR_USAGE, "a request has neither a prompt nor fields");
+    return 0;
+}
+
+/* Tokens and fields, in the submitter's thread. Templates and JSON take memory that the account has once. */
+static int prepare(struct thermo *t, struct request *q, const struct thermo_request *of, struct err *e)
+{
+    struct js *j = NULL;
+    char *text = of->prompt ? strndup(of->prompt, of->prompt_bytes) : NULL; /* templates take it to its NUL */
+    int r = of->prompt && !text ? err_set(e, ERR_NOMEM, "out of memory for a request") : 0;
+    if (r == 0 && of->fields && !(j = js_parse_within(of->fields, of->fields_bytes, request_json_bytes(context_of(t)), "a request", e)))
+        r = e->code;
+    if (r == 0)
+        r = request_read(q, j, text, of->prompt_bytes, e);
+    js_free(j);
+    free(text);
+    q->text.prompt = q->ids;
+    q->text.n_prompt = q->n_prompt;
+    return r < 0 ? r : batch_check(&t->set.batch, &q->text, e);
+}
+
+static struct place *take_place(struct thermo *t)
+{
+    struct place *p = NULL;
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < t->set.n && !p; i++)
+        if (t->places[i].state == FREE)
+            p = &t->places[i];
+    if (p)
+        p->state = PREPARING;
+    pthread_mutex_unlock(&t->lock);
+    return p;
+}
+
+static void to_text(void *ctx, const char *text, size_t len)
+{
+    struct thermo *t = ctx;
+    size_t room = TEXT_BYTES - t->n_text;
+    len = len < room ? len : room;
+    memcpy(t->text + t->n_text, text, len);
+    t->n_text += len;
+}
+
+int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_sink *sink, void *ctx, uint64_t *id,
+                  struct thermo_error *error)
+{
+    struct err e = { 0 };
+    struct thermo_request q;
+    int r = take_struct(&q, sizeof q, given, sizeof q, "request", &e);
+    r = r < 0 ? r : check_request(t, &q, sink, &e);
+    struct place *p = r < 0 ? NULL : take_place(t);
+    if (r < 0)
+        return fail(error, &e);
+    if (!p) {
+        err_set(&e, ERR_FULL, "all %d places for requests are taken", t->set.n);
+        return fail(error, &e);
+    }
+    pthread_mutex_lock(&t->preparing);
+    request_begin(p->q, "");
+    p->q->text.sampling.seed = t->args.seed + t->n_requests; /* n_requests: changed under both locks */
+    if ((r = prepare(t, p->q, &q, &e)) == 0)
+        r = request_text(p->q, to_text, t, &e);
+    pthread_mutex_lock(&t->lock);
+    p->state = r < 0 ? FREE : QUEUED;
+    if (r == 0) {
+        p->cancelled = 0;
+        p->sink = sink;
+        p->ctx = ctx;
+        p->after = NULL;
+        *id = p->id = ++t->last_id;
+        t->n_requests++;
+        if (t->last)
+            t->last->after = p;
+        else
+            t->first = p;
+        t->last = p;
+    }
+    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->preparing);
+    if (r < 0)
+        return fail(error, &e);
+    thermo_wake(t);
+    return 0;
+}
+
+char *thermo_describe(struct thermo *t)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return NULL;
+    fputc('{', f);
+    report_configuration(f, &t->set.setup, t->set.engine);
+    pthread_mutex_lock(&t->lock);
+    fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
+            "\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
+            request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
+            (unsigned long long)t->args.seed, (unsigned long long)t->n_requests, (unsigned long long)t->n_tokens,
+            (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads, (unsigned long long)t->stats.read_bytes);
+    report_batches(f, t->set.engine, &t->stats);
+    if (t->args.guess)
+        generate_guesses_json(f, &t->guessed, t->decoded);
+    pthread_mutex_unlock(&t->lock);
+    fputc('}', f);
+    int bad = ferror(f);
+    if (fclose(f) || bad) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int special, int32_t **ids, size_t *n,
+                    struct thermo_error *error)
+{
+    struct err e = { 0 };
+    int count = 0;
+    size_t most = request_line_bytes(context_of(t));
+    int r = bytes < most ? 0 : err_set(&e, ERR_LIMIT, "a text of %zu bytes; of a context of %d tokens it has at most %zu", bytes,
+                                       context_of(t), most - 1);
+    pthread_mutex_lock(&t->preparing);
+    if (r == 0)
+        r = tokenizer_encode(t->set.setup.tokenizer, text, bytes, 1, special, ids, &count, &e);
+    pthread_mutex_unlock(&t->preparing);
+    *n = (size_t)count;
+    return r < 0 ? fail(error, &e) : 0;
+}
+
+const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes)
+{
+    return tokenizer_piece(t->set.setup.tokenizer, id, bytes);
+}
+
+/* ---- the stepping thread ---- */
+
+static struct place *place_of(struct thermo *t, const struct request *q)
+{
+    return &t->places[q - t->set.requests];
+}
+
+/* 1: the sink took the token. */
+static int offer(const struct place *p, const char *text, size_t len)
+{
+    const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = len,
+                                     .token = p->token, .n_tokens = p->q->n_made };
+    return p->sink(p->ctx, &ev) != THERMO_PAUSE;
+}
+
+static int on_token(void *ctx, struct batch_text *b, int32_t id)
+{
+    struct thermo *t = ctx;
+    struct place *p = place_of(t, b->owner);
+    t->n_text = 0;
+    int stopped = request_token(NULL, b, id);
+    t->text[t->n_text] = 0;
+    p->token = id;
+    t->n_made++;
+    if (offer(p, t->text, t->n_text))
+        return stopped;
+    p->held = t->held[--t->n_held];
+    memcpy(p->held, t->text, t->n_text + 1);
+    p->n_held = t->n_text;
+    p->since_ns = progress_now_ns();
+    t->n_paused++;
+    batch_pause(b, 1);
+    return stopped;
+}
+
+static void release(struct thermo *t, struct place *p)
+{
+    if (!p->held)
+        return;
+    t->held[t->n_held++] = p->held;
+    p->held = NULL;
+    t->n_paused--;
+}
+
+static void finish(struct thermo *t, struct place *p, enum batch_end end, const struct err *why)
+{
+    struct request *q = p->q;
+    struct thermo_event ev = { .size = sizeof ev, .type = THERMO_END, .id = p->id, .stop = batch_end_names[end],
+                               .prompt_tokens = q->n_prompt, .shared_tokens = q->text.n_shared, .n_tokens = q->n_made,
+                               .logprob = request_logprob(&q->text) };
+    release(t, p);
+    p->ended = 0;
+    t->n_text = 0;
+    if (why)
+        fail(&ev.error, why);
+    else if (end != BATCH_STOP)
+        output_end(&q->output);
+    t->text[t->n_text] = 0;
+    ev.text = t->text;
+    ev.text_bytes = t->n_text;
+    p->sink(p->ctx, &ev);
+    pthread_mutex_lock(&t->lock);
+    p->state = FREE;
+    p->id = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Where the last token waits for the sink, so does the end; but not that of a request which was cancelled. */
+static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const struct err *why)
+{
+    struct thermo *t = ctx;
+    struct request *q = b->owner;
+    struct place *p = place_of(t, q);
+    if (!p->held || end == BATCH_CANCELLED) {
+        finish(t, p, end, why);
+        return;
+    }
+    p->ended = 1;
+    p->end = end;
+    p->why = why ? *why : (struct err){ 0 };
+}
+
+static void end_cancelled(struct thermo *t, struct place *p)
+{
+    if (p->ended)
+        finish(t, p, BATCH_CANCELLED, NULL);
+    else
+        batch_cancel(&t->set.batch, &p->q->text);
+}
+
+/* What has been submitted and cancelled since. */
+static void take_asked(struct thermo *t)
+{
+    pthread_mutex_lock(&t->lock);
+    struct place *p = t->first;
+    t->first = t->last = NULL;
+    for (struct place *i = p; i; i = i->after)
+        i->state = OPEN;
+    pthread_mutex_unlock(&t->lock);
+    for (struct err e; p; p = p->after)
+        batch_add(&t->set.batch, &p->q->text, &e); /* was checked when it was submitted */
+    for (int i = 0; i < t->set.n; i++) {
+        pthread_mutex_lock(&t->lock);
+        int ends = t->places[i].state == OPEN && t->places[i].cancelled;
+        pthread_mutex_unlock(&t->lock);
+        if (ends)
+            end_cancelled(t, &t->places[i]);
+    }
+}
+
+/* 1: a token that was held has been taken, or its request ended. */
+static int offer_held(struct thermo *t)
+{
+    int any = 0;
+    int64_t now = progress_now_ns();
+    for (int i = 0; i < t->set.n && t->n_paused; i++) {
+        struct place *p = &t->places[i];
+        if (!p->held)
+            continue;
+        int taken = offer(p, p->held, p->n_held), late = now - p->since_ns > (int64_t)t->pause_ms * 1000000;
+        any |= taken || late;
+        if (taken && p->ended) {
+            finish(t, p, p->end, p->why.code ? &p->why : NULL);
+        } else if (taken) {
+            release(t, p);
+            batch_pause(&p->q->text, 0);
+        } else if (late) {
+            end_cancelled(t, p);
+        }
+    }
+    return any;
+}
+
+static void copy_counts(struct thermo *t)
+{
+    struct engine_stats s = engine_stats(t->set.engine);
+    pthread_mutex_lock(&t->lock);
+    t->stats = s;
+    t->n_tokens = t->n_made;
+    t->guessed = t->set.batch.guessed;
+    t->decoded = t->set.batch.decoded;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Until somebody wakes it, or so long; with paused tokens a moment. */
+static void wait(struct thermo *t, int wait_ms)
+{
+    struct pollfd p = { .fd = t->pipe[0], .events = POLLIN };
+    char drained[64];
+    if (t->n_paused && (wait_ms < 0 || wait_ms > OFFER_MS))
+        wait_ms = OFFER_MS;
+    if (poll(&p, 1, wait_ms) > 0)
+        while (read(t->pipe[0], drained, sizeof drained) > 0)
+            continue;
+}
+
+int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *error)
+{
+    struct err e = { 0 };
+    int64_t end = wait_ms < 0 ? INT64_MAX : progress_now_ns() + (int64_t)wait_ms * 1000000;
+    for (;;) {
+        take_asked(t);
+        int any = offer_held(t), r = batch_step(&t->set.batch, &e);
+        copy_counts(t);
+        if (r == 0 && cancel_asked(t->cancel))
+            r = err_set(&e, ERR_INTR, "interrupted");
+        for (int i = 0; r == ERR_INTR && i < t->set.n; i++)
+            if (t->places[i].ended)
+                end_cancelled(t, &t->places[i]);
+        if (r < 0)
+            return fail(error, &e);
+        int64_t now = progress_now_ns();
+        if (r > 0 || any || now >= end)
+            return r > 0 || any;
+        wait(t, wait_ms < 0 ? -1 : (int)((end - now + 999999) / 1000000));
+    }
+}

@@ -1,0 +1,183 @@
+#ifndef THERMO_H
+#define THERMO_H
+
+/* libthermo: a packed model and its plan, answering many requests at once within one memory limit.
+ *
+ *     struct thermo_options o = { .size = sizeof o, .model = "m.thermo", .plan = "p.json" };
+ *     struct thermo_request q = { .size = sizeof q, .prompt = "Once", .prompt_bytes = 4 };
+ *     thermo_open(&o, &t, &e);
+ *     thermo_submit(t, &q, sink, NULL, &id, &e);
+ *     while (thermo_step(t, 0, &e) > 0) ;                   sink is called with each token, then with the end
+ *     thermo_close(t);
+ *
+ * Each request gives the tokens that it gives alone with its seed, whatever else is open, whatever the
+ * threads and the drive do.
+ *
+ * Threads: one thread at a time calls thermo_step; sinks are called in it. thermo_submit,
+ * thermo_cancel, thermo_interrupt, thermo_wake, thermo_describe and the functions on text may be
+ * called from any thread at any time between open and close, also from a sink. thermo_submit renders
+ * templates and finds tokens in the thread that calls it, one request at a time. thermo_interrupt may
+ * be called from a signal handler. One process may open several models, one after another: the set of
+ * kernels and the level of the log are the process's.
+ *
+ * Memory: all of it is within the limit, requests that are open included, but for what the functions
+ * that return text return. What thermo_open says on standard error are warnings where something
+ * differs from the plan; options.more has -q and -v.
+ *
+ * Versions: structures begin with their size, as the caller knows it, and grow at the end; what a
+ * caller does not know is zero, and zero means the default. Symbols are versioned (THERMO_0.2).
+ * Source: docs/library.md, man 3 thermo. */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define THERMO_API __attribute__((visibility("default")))
+
+struct thermo;
+
+/* What a call returns where it fails, and error.code: as the exit statuses of the programs
+ * (thermo_exit_status). */
+enum thermo_code {
+    THERMO_E_SYSTEM = -1,       /* a system call failed */
+    THERMO_E_MEMORY = -2,       /* out of memory */
+    THERMO_E_FORMAT = -3,       /* a file or a request contradicts its own format */
+    THERMO_E_UNSUPPORTED = -4,  /* valid, but not known to this build */
+    THERMO_E_LIMIT = -5,        /* valid, but larger than what is accepted */
+    THERMO_E_INPUT = -6,        /* a file cannot be opened or read */
+    THERMO_E_USAGE = -7,        /* a call, an option or a field is wrong */
+    THERMO_E_INFEASIBLE = -8,   /* the memory limit is below what the model needs */
+    THERMO_E_MISMATCH = -9,     /* model and plan do not belong together */
+    THERMO_E_IO = -10,          /* reading failed, or what was read is damaged, while running */
+    THERMO_E_INTERRUPTED = -11, /* thermo_interrupt */
+    THERMO_E_FULL = -12         /* thermo_submit: all places are taken; one is free again when a
+                                 * request ends */
+};
+
+/* A caller's, filled where a call fails; NULL where the story is not wanted. message: one line, UTF-8,
+ * what, which, and what to do. */
+struct thermo_error {
+    int code;
+    char message[512];
+};
+
+struct thermo_options {
+    size_t size;              /* sizeof(struct thermo_options) */
+    const char *model, *plan; /* paths; NULL where `more` has --model and --plan */
+    uint64_t memory_bytes;    /* limit of everything; 0: the plan's largest */
+    int sequences;            /* requests that are made at once; 0: the plan's. As many again, times
+                               * 3, may wait */
+    const char *const *more;  /* further options of `thermo-run serve`, as on its command line,
+                               * ended by NULL: { "--threads", "2", NULL }; or NULL. With "--chat"
+                               * prompts are messages. Borrowed during thermo_open alone */
+    int *cancel;              /* opening ends once *cancel is not 0, and so does everything
+                               * (thermo_interrupt, which sets it, too): of another thread or a
+                               * signal handler; outlives the model; NULL: one of the library's own */
+    int pause_ms;             /* how long a sink may pause a request before it is cancelled; 0:
+                               * 10,000 */
+};
+
+/* A request: either prompt, or a prompt, tokens or messages among the fields. All pointers are
+ * borrowed during the call alone. */
+struct thermo_request {
+    size_t size;
+    const char *prompt;       /* text to continue (with --chat: a user's message), UTF-8; NULL: the
+                               * fields have it */
+    size_t prompt_bytes;
+    const char *fields;       /* a JSON object: the fields of a request of `thermo-run serve
+                               * --stdio` ("n", "temp", "seed", "stop", ...; docs/batches.md), but
+                               * for "id"; NULL: none */
+    size_t fields_bytes;
+};
+
+enum thermo_event_type {
+    THERMO_TOKEN,             /* a token of the text */
+    THERMO_END                /* the request has ended; its id means nothing from here on */
+};
+
+/* Borrowed during the call of a sink. */
+struct thermo_event {
+    size_t size;
+    int type;                 /* enum thermo_event_type */
+    uint64_t id;
+    const char *text;         /* what became text: whole UTF-8 characters, ended by NUL; often empty */
+    size_t text_bytes;
+    int token, n_tokens;      /* TOKEN: its id; tokens of the text so far */
+    /* END */
+    const char *stop;         /* "length" "eos" "stop" "context" "interrupted" (cancelled), or
+                               * "error" */
+    int prompt_tokens, shared_tokens; /* of the prompt; of these, read by another request that was
+                                       * open */
+    double logprob;           /* mean log-probability of the tokens drawn */
+    struct thermo_error error; /* of "error" */
+};
+
+/* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing
+ * more until it is: it is offered again at each thermo_step (thermo_wake ends a waiting one), for
+ * pause_ms at most. Of an end the value is ignored. */
+enum { THERMO_PAUSE = 1 };
+typedef int thermo_sink(void *ctx, const struct thermo_event *event);
+
+/* As the programs print it; constant. */
+THERMO_API const char *thermo_version(void);
+
+/* Reads plan and model, checks that they belong together and fit the limit, loads what stays in
+ * memory. *out is the caller's, for thermo_close. THERMO_E_USAGE INPUT FORMAT UNSUPPORTED MISMATCH
+ * INFEASIBLE MEMORY SYSTEM IO INTERRUPTED. Takes seconds. */
+THERMO_API int thermo_open(const struct thermo_options *o, struct thermo **out, struct thermo_error *e);
+
+/* Frees everything; requests that are open end without a word. No other call may be under way. Accepts
+ * NULL. */
+THERMO_API void thermo_close(struct thermo *t);
+
+/* Checks a request, makes tokens of it and queues it: 0, and *id (never 0) names it in events and for
+ * thermo_cancel. The sink is called from thermo_step alone, at last with THERMO_END. THERMO_E_FULL:
+ * nothing was looked at, try again when a request has ended. FORMAT LIMIT UNSUPPORTED USAGE: what is
+ * wrong, by field. Any thread. */
+THERMO_API int thermo_submit(struct thermo *t, const struct thermo_request *q, thermo_sink *sink, void *ctx, uint64_t *id,
+                             struct thermo_error *e);
+
+/* One pass for all that is open: each request has one token more, or reads a piece of its prompt. 1:
+ * something was done; 0: there was nothing to do for wait_ms (0: not waiting; -1: as long as it
+ * takes). THERMO_E_INTERRUPTED: all requests have ended. Of another failure those that it concerns
+ * have been told by their ends, and the next step goes on with the others. */
+THERMO_API int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *e);
+
+/* Ends a request, also one that waits, at the beginning of the next step: its sink has "interrupted".
+ * 0, or THERMO_E_USAGE: no request with this id is open. Any thread. */
+THERMO_API int thermo_cancel(struct thermo *t, uint64_t id);
+
+/* Ends everything: the step under way gives its pass up at the next layer. Not taken back. Any thread,
+ * signal handlers. */
+THERMO_API void thermo_interrupt(struct thermo *t);
+
+/* Ends a thermo_step that waits: a paused sink would take its token now. Any thread. */
+THERMO_API void thermo_wake(struct thermo *t);
+
+/* What runs and what came of it, as a JSON object: configuration (model, threads, memory by item,
+ * limits of requests), and counts of requests, tokens, passes and reads. NULL: out of memory. The
+ * caller's, for thermo_free. Any thread. */
+THERMO_API char *thermo_describe(struct thermo *t);
+
+/* Tokens of a text as a prompt has them: the caller's, for thermo_free. special: control tokens are
+ * found in it. Any thread. */
+THERMO_API int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int special, int32_t **ids, size_t *n,
+                               struct thermo_error *e);
+
+/* Bytes of a token as text, borrowed until thermo_close; *bytes 0 of control tokens and of ids that
+ * are none. Any thread. */
+THERMO_API const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes);
+
+/* What a function above returned; accepts NULL. */
+THERMO_API void thermo_free(void *p);
+
+/* The exit status that the programs have for a code: 0 1 2 3 4 5 6 130. */
+THERMO_API int thermo_exit_status(int code);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

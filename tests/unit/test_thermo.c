@@ -1,0 +1,358 @@
+/* The library: requests from several threads give the tokens that they give alone, whatever is cancelled, paused or submitted meanwhile;
+ * cancellations, full places, sinks that never take, interrupts and wrong calls do what thermo.h says. */
+#include "runtime/thermo.h"
+
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "tests/engine_sample.h"
+#include "tests/plan_for_pack.h"
+#include "tests/test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KINDS = 6, TOKENS = 40, CLIENTS = 5 };
+
+static char pack_path[] = "/tmp/thermo-library-XXXXXX", plan_path[64];
+static const char *const fields[KINDS] = {
+    "{\"tokens\": [1, 5, 9], \"n\": 20, \"temp\": 0, \"ignore_eos\": true}",
+    "{\"tokens\": [1, 7, 7, 8, 20, 21, 22, 23, 24, 3, 2], \"n\": 12, \"seed\": 3, \"ignore_eos\": true}",
+    "{\"tokens\": [1], \"n\": 30, \"seed\": 9, \"temp\": 1.2, \"ignore_eos\": true}",
+    "{\"tokens\": [2, 3], \"n\": 1, \"seed\": 9}",
+    "{\"tokens\": [4, 3, 6], \"n\": 0}",
+    "{\"tokens\": [1, 7, 7, 8, 20, 21, 22, 23, 24, 3, 5], \"n\": 25, \"seed\": 4, \"temp\": 0.7, \"ignore_eos\": true}",
+};
+
+struct answer {
+    int32_t tokens[TOKENS];
+    int n, ended, pauses, offered; /* pauses: of each token this often first */
+    char stop[16];
+    struct thermo_error error;
+    atomic_int over;
+    struct thermo *submits;        /* from its own end: another request, once */
+    struct answer *next;
+};
+
+static int take(void *ctx, const struct thermo_event *ev)
+{
+    struct answer *a = ctx;
+    if (ev->type == THERMO_TOKEN) {
+        if (a->offered++ < a->pauses)
+            return THERMO_PAUSE;
+        a->offered = 0;
+        if (a->n < TOKENS)
+            a->tokens[a->n] = ev->token;
+        a->n++;
+        return ev->n_tokens == a->n ? 0 : 7; /* any other value takes it, too */
+    }
+    snprintf(a->stop, sizeof a->stop, "%s", ev->stop);
+    a->error = ev->error;
+    a->ended++;
+    if (a->submits) {
+        const struct thermo_request q = { .size = sizeof q, .fields = fields[0], .fields_bytes = strlen(fields[0]) };
+        uint64_t id;
+        a->next->ended = thermo_submit(a->submits, &q, take, a->next, &id, NULL) < 0 ? -1 : 0;
+    }
+    atomic_store(&a->over, 1);
+    return 0;
+}
+
+static int submit(struct thermo *t, int kind, struct answer *a, uint64_t *id, struct thermo_error *e)
+{
+    const struct thermo_request q = { .size = sizeof q, .fields = fields[kind], .fields_bytes = strlen(fields[kind]) };
+    return thermo_submit(t, &q, take, a, id, e);
+}
+
+static struct thermo *open_one(int sequences, int pause_ms)
+{
+    static const char *const more[] = { "-q", "--no-mlock", NULL };
+    const struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .sequences = sequences, .more = more,
+                                      .pause_ms = pause_ms };
+    struct thermo *t = NULL;
+    struct thermo_error e = { 0 };
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%d %s", e.code, e.message);
+    if (!t)
+        exit(test_done());
+    return t;
+}
+
+static void drain(struct thermo *t)
+{
+    struct thermo_error e;
+    while (thermo_step(t, 0, &e) > 0)
+        continue;
+}
+
+static struct answer alone[KINDS];
+
+static int same(const struct answer *a, int kind, int whole)
+{
+    const struct answer *b = &alone[kind];
+    int n = a->n < TOKENS ? a->n : TOKENS;
+    return a->n <= b->n && (!whole || a->n == b->n) && !memcmp(a->tokens, b->tokens, (size_t)n * sizeof *a->tokens);
+}
+
+static void each_alone(void)
+{
+    struct thermo *t = open_one(1, 0);
+    for (int k = 0; k < KINDS; k++) {
+        uint64_t id = 0;
+        struct thermo_error e = { 0 };
+        CHECK_MSG(submit(t, k, &alone[k], &id, &e) == 0 && id == (uint64_t)k + 1, "%s", e.message);
+        drain(t);
+        CHECK(alone[k].ended == 1 && !alone[k].error.code && thermo_cancel(t, id) == THERMO_E_USAGE);
+    }
+    CHECK(alone[0].n == 20 && alone[2].n == 30 && alone[4].n == 0 && !strcmp(alone[0].stop, "length"));
+    CHECK(memcmp(alone[1].tokens, alone[5].tokens, 12 * sizeof(int32_t)));
+    CHECK(thermo_step(t, 20, NULL) == 0);
+    thermo_close(t);
+}
+
+/* ---- many at once ---- */
+
+struct client {
+    struct thermo *t;
+    unsigned seed;
+    int rounds, bad, cancelled, full;
+    pthread_t thread;
+};
+
+static unsigned draw(unsigned *s)
+{
+    *s = *s * 1664525u + 1013904223u;
+    return *s >> 16;
+}
+
+static void nap(long us)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = us * 1000 }, NULL);
+}
+
+static void *client(void *ctx)
+{
+    struct client *c = ctx;
+    for (int i = 0; i < c->rounds; i++) {
+        struct answer a = { .pauses = draw(&c->seed) % 4 == 0 ? (int)(draw(&c->seed) % 3) : 0 };
+        struct thermo_error e = { 0 };
+        uint64_t id;
+        int kind = (int)(draw(&c->seed) % KINDS), ends = draw(&c->seed) % 3 == 0, r;
+        while ((r = submit(c->t, kind, &a, &id, &e)) == THERMO_E_FULL) {
+            c->full++;
+            nap(300);
+        }
+        c->bad += r != 0;
+        if (ends) {
+            nap((long)(draw(&c->seed) % 2000));
+            thermo_cancel(c->t, id);
+        }
+        while (r == 0 && !atomic_load(&a.over)) {
+            thermo_wake(c->t);
+            nap(100);
+        }
+        int cut = !strcmp(a.stop, "interrupted");
+        c->cancelled += cut;
+        c->bad += !same(&a, kind, !cut) || (cut && !ends) || a.ended != 1 || a.error.code;
+        char *text = thermo_describe(c->t);
+        c->bad += !text || *text != '{' || !strstr(text, "\"requests\":");
+        thermo_free(text);
+    }
+    return NULL;
+}
+
+struct stepper {
+    struct thermo *t;
+    atomic_int stop;
+    int failed;
+};
+
+static void *step(void *ctx)
+{
+    struct stepper *s = ctx;
+    while (!atomic_load(&s->stop))
+        s->failed |= thermo_step(s->t, 50, NULL) < 0;
+    return NULL;
+}
+
+static void many(void)
+{
+    struct thermo *t = open_one(3, 0);
+    struct client c[CLIENTS];
+    struct stepper s = { .t = t };
+    pthread_t thread;
+    int bad = 0, cancelled = 0, full = 0;
+    CHECK(pthread_create(&thread, NULL, step, &s) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        c[i] = (struct client){ .t = t, .seed = (unsigned)i * 77 + 5, .rounds = test_cases(60) };
+        CHECK(pthread_create(&c[i].thread, NULL, client, &c[i]) == 0);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        pthread_join(c[i].thread, NULL);
+        bad += c[i].bad;
+        cancelled += c[i].cancelled;
+        full += c[i].full;
+    }
+    atomic_store(&s.stop, 1);
+    thermo_wake(t);
+    pthread_join(thread, NULL);
+    CHECK_MSG(bad == 0 && !s.failed, "%d answers are not those of the same requests alone", bad);
+    printf("# %d requests, %d cancelled, %d times full\n", CLIENTS * c[0].rounds, cancelled, full);
+    thermo_close(t);
+}
+
+/* ---- places, pauses, ends ---- */
+
+static void places(void)
+{
+    struct thermo *t = open_one(1, 0);
+    struct answer a[5] = { { .n = 0 } };
+    uint64_t id[5];
+    struct thermo_error e = { 0 };
+    for (int i = 0; i < 4; i++)
+        CHECK(submit(t, i, &a[i], &id[i], &e) == 0);
+    CHECK(submit(t, 0, &a[4], &id[4], &e) == THERMO_E_FULL && e.code == THERMO_E_FULL && strstr(e.message, "4 places"));
+    CHECK(thermo_cancel(t, id[2]) == 0 && thermo_cancel(t, 99) == THERMO_E_USAGE && thermo_cancel(t, 0) == THERMO_E_USAGE);
+    CHECK(thermo_step(t, 0, &e) == 1 && a[2].ended == 1 && !strcmp(a[2].stop, "interrupted") && a[2].n == 0); /* though it waited */
+    CHECK(submit(t, 0, &a[4], &id[4], &e) == 0);
+    drain(t);
+    CHECK(same(&a[0], 0, 1) && same(&a[1], 1, 1) && same(&a[3], 3, 1) && same(&a[4], 0, 1));
+    thermo_close(t);
+    t = open_one(1, 0);
+    CHECK(submit(t, 0, &a[0], &id[0], &e) == 0 && thermo_step(t, 0, &e) == 1);
+    thermo_close(t); /* with a request that is open */
+}
+
+static void pauses(void)
+{
+    struct thermo *t = open_one(2, 0);
+    struct answer slow = { .pauses = 3 }, other = { .n = 0 };
+    uint64_t id;
+    CHECK(submit(t, 2, &slow, &id, NULL) == 0 && submit(t, 5, &other, &id, NULL) == 0);
+    drain(t);
+    CHECK_MSG(same(&other, 5, 1) && other.ended == 1, "%d tokens", other.n);
+    while (thermo_step(t, 100, NULL) > 0)
+        continue;
+    CHECK_MSG(same(&slow, 2, 1) && slow.ended == 1, "%d tokens", slow.n);
+    thermo_close(t);
+    t = open_one(1, 30); /* never takes any */
+    struct answer never = { .pauses = 1 << 30 }, next = { .n = 0 };
+    CHECK(submit(t, 2, &never, &id, NULL) == 0 && submit(t, 0, &next, &id, NULL) == 0);
+    while (!next.ended && thermo_step(t, 1000, NULL) >= 0)
+        continue;
+    CHECK(never.ended == 1 && !strcmp(never.stop, "interrupted") && never.n == 0 && same(&next, 0, 1));
+    thermo_close(t);
+}
+
+static void from_a_sink(void)
+{
+    struct thermo *t = open_one(1, 0);
+    struct answer second = { .n = 0 }, first = { .submits = t, .next = &second };
+    uint64_t id;
+    CHECK(submit(t, 3, &first, &id, NULL) == 0);
+    drain(t);
+    CHECK(first.ended == 1 && second.ended == 1 && same(&second, 0, 1));
+    thermo_close(t);
+}
+
+static void interrupts(void)
+{
+    struct thermo *t = open_one(2, 0);
+    struct answer a[2] = { { .n = 0 } };
+    uint64_t id;
+    struct thermo_error e = { 0 };
+    CHECK(submit(t, 2, &a[0], &id, NULL) == 0 && submit(t, 1, &a[1], &id, NULL) == 0 && thermo_step(t, 0, NULL) == 1);
+    thermo_interrupt(t);
+    CHECK(thermo_step(t, -1, &e) == THERMO_E_INTERRUPTED && e.code == THERMO_E_INTERRUPTED && thermo_exit_status(e.code) == 130);
+    CHECK(a[0].ended == 1 && a[1].ended == 1 && !strcmp(a[0].stop, "interrupted") && same(&a[0], 2, 0));
+    thermo_close(t);
+    int cancel = 1;
+    const char *const more[] = { "-q", NULL };
+    const struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .cancel = &cancel };
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_INTERRUPTED);
+}
+
+/* ---- wrong calls ---- */
+
+static void refused(struct thermo *t, const char *text, int code, const char *words)
+{
+    struct answer a = { .n = 0 };
+    struct thermo_error e = { 0 };
+    uint64_t id = 77;
+    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+    int r = thermo_submit(t, &q, take, &a, &id, &e);
+    CHECK_MSG(r == code && e.code == code && strstr(e.message, words) && id == 77 && !a.ended, "%d %s", r, e.message);
+}
+
+static void wrong(void)
+{
+    struct thermo *t = NULL, *kept = open_one(1, 0);
+    struct thermo_error e = { 0 };
+    struct answer a = { .n = 0 };
+    uint64_t id;
+    const char *const bad[] = { "--frob", NULL }, *const help[] = { "--help", NULL }, *const stray[] = { "-q", "x", NULL };
+    struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = bad };
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "--frob") && !t);
+    o.more = help;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "--help"));
+    o.more = stray;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "'x'"));
+    o.more = NULL;
+    o.size = 8;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "options.size is 8"));
+    o.size = sizeof o;
+    o.plan = NULL;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "--plan"));
+    o.plan = "/none";
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_INPUT && strstr(e.message, "/none") && thermo_exit_status(e.code) == 3);
+    o.plan = plan_path;
+    o.memory_bytes = 4096;
+    CHECK(thermo_open(&o, &t, NULL) == THERMO_E_INFEASIBLE && thermo_exit_status(THERMO_E_INFEASIBLE) == 4);
+    CHECK(thermo_open(NULL, &t, &e) == THERMO_E_USAGE && !t);
+    refused(kept, "{\"n\": 3}", THERMO_E_FORMAT, "one of");
+    refused(kept, "{\"tokens\": [1], \"nn\": 3}", THERMO_E_FORMAT, "nn");
+    refused(kept, "{\"tokens\": [1", THERMO_E_FORMAT, "JSON");
+    refused(kept, "{\"tokens\": [4000]}", THERMO_E_FORMAT, "token id");
+    refused(kept, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", THERMO_E_USAGE, "--chat");
+    struct thermo_request q = { .size = sizeof q, .prompt = "a" };
+    CHECK(thermo_submit(kept, &q, NULL, NULL, &id, &e) == THERMO_E_USAGE && strstr(e.message, "sink"));
+    q.prompt_bytes = 1 << 30;
+    CHECK(thermo_submit(kept, &q, take, &a, &id, &e) == THERMO_E_LIMIT && strstr(e.message, "at most"));
+    q.size = 3;
+    CHECK(thermo_submit(kept, &q, take, &a, &id, &e) == THERMO_E_USAGE && strstr(e.message, "request.size"));
+    for (int i = 0; i < 9; i++) /* a request that is refused keeps no place */
+        refused(kept, "{}", THERMO_E_FORMAT, "one of");
+    CHECK(submit(kept, 0, &a, &id, &e) == 0);
+    drain(kept);
+    CHECK(same(&a, 0, 1));
+    int32_t *ids = NULL;
+    size_t n = 0, bytes = 9;
+    CHECK(thermo_tokenize(kept, "ab", 2, 0, &ids, &n, &e) == 0 && ids);
+    thermo_free(ids);
+    thermo_piece(kept, -1, &bytes);
+    CHECK(bytes == 0 && strlen(thermo_version()) > 2);
+    thermo_close(kept);
+    thermo_close(NULL);
+}
+
+int main(void)
+{
+    struct err e = { 0 };
+    const struct engine_sample s = { .form = LAYOUT_SPLIT, .types = { QUANT_Q8_0, QUANT_Q8_0, QUANT_F32 }, .cluster = 16, .block = 512,
+                                     .act = MODEL_ACT_RELU, .n_ff = 192 };
+    int fd = mkstemp(pack_path);
+    CHECK(fd >= 0);
+    close(fd);
+    snprintf(plan_path, sizeof plan_path, "%s.json", pack_path);
+    CHECK_MSG(es_pack(pack_path, &s, &e) == 0 && plan_for_pack(pack_path, plan_path, ES_CTX, &e) == 0, "%s", e.msg);
+    each_alone();
+    many();
+    places();
+    pauses();
+    from_a_sink();
+    interrupts();
+    wrong();
+    unlink(pack_path);
+    unlink(plan_path);
+    return test_done();
+}

@@ -41,7 +41,7 @@ int js_watched(const char *name, struct err *e);
 int js_starved(void);
 
 /* Reading: strict JSON, duplicate keys refused. Accessors give NULL / the fallback when absent or of another type. A document takes up to
- * forty times the memory of its text ("[],[],[]"): `most` bounds it, counted by the allocation while it is read. ERR_LIMIT: it takes more.
+ * eighty times the memory of its text ("{},{},{}"): `most` bounds it, counted by the allocation while it is read. ERR_LIMIT: it takes more.
  * js_read: of a file of at most most_bytes, in pieces, so that its text is never in memory. */
 #define JS_MAX_BYTES ((size_t)1 << 30) /* of js_parse: what the programs take that have no limit of memory */
 struct js *js_parse(const char *text, size_t len, const char *name, struct err *e);

@@ -172,16 +172,16 @@ static void q4_0_quant(void *out, const float *in, size_t n)
 /* ---- the table ---- */
 
 static const struct quant_traits traits[QUANT_LIMIT] = {
-    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store },
+    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store, 0, { 0 } },
     [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant, 1, { 0 } },
-    [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant },
+    [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant, 0, { 0 } },
     [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant, 1, { 0 } },
     [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant, 1, { 0 } },
     [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write, 2, { 0, 2 } },
     [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write, 1, { 0 } },
     [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write, 2, { 0, 2 } },
     [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, quant_iq4_nl_write, 1, { 0 } },
-    [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write },
+    [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write, 0, { 0 } },
     [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, quant_q2_k_write, 2, { 80, 82 } },
     [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, quant_q3_k_write, 1, { 108 } },
     [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, quant_q4_k_write, 2, { 0, 2 } },
@@ -194,11 +194,11 @@ static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, 1, { 0 } },
     [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, 1, { 0 } },
     /* known by name and size alone */
-    [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL },
-    [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL },
-    [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL },
-    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL },
-    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL },
+    [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL, 0, { 0 } },
+    [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL, 0, { 0 } },
+    [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL, 0, { 0 } },
+    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL, 0, { 0 } },
+    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL, 0, { 0 } },
 };
 
 const struct quant_traits *quant_traits(uint32_t type)

@@ -31,7 +31,7 @@ static void take(const char *line, size_t len)
     if (!j)
         return;
     request_begin(&request, "");
-    if (request_read(&request, j, &e) == 0) {
+    if (request_read(&request, j, NULL, 0, &e) == 0) {
         check(&request);
         if (request_text(&request, NULL, NULL, &e) < 0 && e.code != ERR_USAGE)
             abort();

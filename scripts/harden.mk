@@ -9,9 +9,11 @@ HARDEN ?= 1
 compiles = $(shell $(CC) -Werror $(1) -x c -c /dev/null -o /dev/null 2> /dev/null && echo yes)
 harden_try := -fstack-protector-strong -fstack-clash-protection \
               $(if $(filter x86_64 i686,$(ARCH)),-fcf-protection) $(if $(filter aarch64,$(ARCH)),-mbranch-protection=standard)
+# Of a library as of programs; and a program's own symbols are called directly.
+CFLAGS_own  += -fPIC -fvisibility=hidden
 ifneq ($(HARDEN),)
 harden_flags := $(if $(call compiles,$(harden_try)),$(harden_try),$(foreach f,$(harden_try),$(if $(call compiles,$(f)),$(f))))
-CFLAGS_own  += -fPIE $(harden_flags)
+CFLAGS_own  += $(harden_flags)
 # Checked copies need an optimising compiler, and sanitizers have checks of their own. Who builds packages may have set it.
 ifeq ($(SANITIZE)$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),)
 CPPFLAGS_own += $(if $(filter-out -O0,$(filter -O%,$(CFLAGS))),-D_FORTIFY_SOURCE=2)

@@ -1,13 +1,13 @@
 #!/bin/sh
 # install.sh list|install|uninstall: what an installed Thermocline consists of, in one place. From the environment:
-# PREFIX, DESTDIR, BIN (programs), B (manual pages and completions made by make), ZSHDIR.
+# PREFIX, DESTDIR, BIN (programs), B (the library, manual pages and completions made by make), ZSHDIR, LIBDIR (lib).
 #   list        MODE, SOURCE and DESTINATION (under PREFIX) of each file; of a symbolic link, link, its text, its place
 #   install     under DESTDIR and PREFIX; links in documents to what is not installed become plain text
 #   uninstall   each of these files, and folders that are empty then
 prefix=${PREFIX:-/usr/local} root=${DESTDIR}${PREFIX:-/usr/local} bin=${BIN:-build/bin} made=${B:-build/$(uname -m)}
 zsh=${ZSHDIR:-share/zsh/site-functions}
 programs='thermo-profile thermo-plan thermo-pack thermo-run'
-data=share/thermocline doc=share/doc/thermocline
+lib=${LIBDIR:-lib} data=share/thermocline doc=share/doc/thermocline
 
 files()
 {
@@ -22,6 +22,11 @@ list()
         printf '755 %s bin/%s\n' "$bin/$p" "$p"
     done
     printf '755 scripts/pipeline.sh bin/thermo-pipeline\n'
+    printf '644 runtime/thermo.h include/thermo.h\n'
+    printf '644 %s %s/libthermo.a\n' "$made/libthermo.a" "$lib"
+    printf '755 %s %s/libthermo.so.0\n' "$made/libthermo.so.0" "$lib"
+    printf 'link libthermo.so.0 %s/libthermo.so\n' "$lib"
+    printf '644 %s %s/pkgconfig/thermo.pc\n' "$made/thermo.pc" "$lib"
     for f in docs/man/*.[1-9]; do
         page=${f##*/}
         printf '644 %s share/man/man%s/%s\n' "$made/man/$page" "${page##*.}" "$page"
@@ -89,7 +94,7 @@ uninstall_all()
             place=${place%/*}
             echo "$place"
         done
-    done | sort -ru | grep -vxE 'bin|share|share/man|share/doc' | while read -r folder; do
+    done | sort -ru | grep -vxE 'bin|include|lib|lib/pkgconfig|share|share/man|share/doc' | while read -r folder; do
         [ ! -d "$root/$folder" ] || rmdir "$root/$folder" 2> /dev/null || :
     done
 }

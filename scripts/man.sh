@@ -2,6 +2,7 @@
 # man.sh TEMPLATE: a manual page (mdoc) on stdout, from docs/man/TEMPLATE. Lines of a template that begin with @:
 #   @synopsis PROGRAM    a line for each subcommand      @commands PROGRAM    subcommands and options, from --help
 #   @options             of a script: from its --help    @include FILE        a file of docs/man
+#   @header FILE         a header, without its guard
 # In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX, and script: the one to ask.
 template=$1 folder=$(dirname "$1")
 bin=${BIN:-build/bin}
@@ -77,6 +78,12 @@ expand()
             done
             ;;
         @options) "$script" --help | sed '1,/^$/d' | sed -n '/^  *-/,$p' | help_to_mdoc ;;
+        # A header as it is, from the end of its guard on: declarations with what they say.
+        '@header '*)
+            printf '.Bd -literal\n'
+            sed -e '1,/^#define/d' -e '/^#ifdef __cplusplus/,/^#endif/d' -e '$d' -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/" "${line#* }"
+            printf '.Ed\n'
+            ;;
         '@include '*) expand < "$folder/${line#* }" ;;
         *) printf '%s\n' "$line" ;;
         esac

@@ -3,7 +3,7 @@ SCRIPTED    := thermo-pipeline
 INSTALLED   := $(foreach p,$(PROGRAMS),$(BIN)/$(bin_$(p)))
 MANUALS     := $(patsubst docs/man/%,$(B)/man/%,$(wildcard docs/man/*.[1-9]))
 COMPLETIONS := $(foreach s,bash zsh fish,$(patsubst %,$(B)/completions/%.$(s),$(notdir $(INSTALLED)) $(SCRIPTED)))
-INSTALL_ENV  = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' B='$(B)' ZSHDIR='$(ZSHDIR)'
+INSTALL_ENV  = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' B='$(B)' ZSHDIR='$(ZSHDIR)' LIBDIR='$(LIBDIR)'
 
 # Temporary files carry the process: two makes at a time, as tests are, do not take each other's.
 .PHONY: man completions install uninstall dist
@@ -18,7 +18,7 @@ $(B)/scripted/thermo-pipeline: scripts/pipeline.sh
 $(B)/man/prefix: force
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
-$(B)/man/%: docs/man/% docs/man/exit-status.inc docs/man/environment.inc scripts/man.sh scripts/help.awk common/base/version.h \
+$(B)/man/%: docs/man/% docs/man/exit-status.inc docs/man/environment.inc runtime/thermo.h scripts/man.sh scripts/help.awk common/base/version.h \
     $(INSTALLED) $(B)/scripted/thermo-pipeline $(B)/man/prefix
 	$(if $(V),,@echo "  MAN   $@")
 	$(Q)BIN='$(BIN)' PREFIX='$(PREFIX)' script='$(B)/scripted/thermo-pipeline' scripts/man.sh $< > $@.$$$$.tmp && mv $@.$$$$.tmp $@
@@ -31,7 +31,7 @@ endef
 $(foreach s,bash zsh fish,$(foreach p,$(INSTALLED) $(B)/scripted/thermo-pipeline,$(eval $(call completion_rule,$(p),$(s)))))
 
 # With DESTDIR nothing outside it is touched; a device needs `make runtime` and the one file only.
-install: all man completions
+install: all library $(B)/thermo.pc man completions
 	$(Q)$(INSTALL_ENV) scripts/install.sh install
 uninstall:
 	$(Q)$(INSTALL_ENV) scripts/install.sh uninstall

@@ -23,7 +23,7 @@ outside() { [ "$(ls "$root")" = opt ]; }
 # Sources, tests' matter and what makes other data stay at home.
 no_repository_matter()
 {
-    ! find "$at" | grep -E '\.(c|h|mk|py|sh|o|a|tokenizer|model)$|/(training|heldout|tools|synth|tests|scripts)(/|$)|README.*\.tmp'
+    ! find "$at" | grep -vxE "$at/(include/thermo\.h|lib/libthermo\.a)" | grep -E '\.(c|h|mk|py|sh|o|a|tokenizer|model)$|/(training|heldout|tools|synth|tests|scripts)(/|$)|README.*\.tmp'
 }
 names_no_checkout() { ! grep -rIlF -e "$PWD" -e "$tmp" "$at"; }
 

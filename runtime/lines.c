@@ -1,5 +1,7 @@
 #include "runtime/lines.h"
 
+#include "common/base/file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -21,6 +23,8 @@ int lines_next(struct lines *l, struct err *e)
     int c;
     errno = 0;
     for (; (c = getc(l->file)) != EOF && c != '\n'; all++) {
+        if (file_go_on_at(all, e) < 0)
+            return e->code;
         nuls += c == 0;
         if (all < l->cap - 1)
             l->text[all] = (char)c;

@@ -18,7 +18,7 @@ int lines_open(struct lines *l, FILE *file, size_t cap, struct err *e);
 void lines_close(struct lines *l); /* the stream stays open; accepts a zeroed one */
 
 /* 1: a line; 0: there is none. ERR_LIMIT: it is longer than cap - 1 bytes, and the next call begins behind it. ERR_INTR: a signal came
- * was whole, and what had come of it is gone. ERR_INPUT: it holds a NUL byte, or cannot be read. */
+ * before it was whole, and what had come of it is gone. ERR_INPUT: it holds a NUL byte, or cannot be read. */
 int lines_next(struct lines *l, struct err *e);
 
 #endif

@@ -26,7 +26,7 @@
  *
  * Versions: structures begin with their size, as the caller knows it, and grow at the end; what a
  * caller does not know is zero, and zero means the default. Symbols are versioned (THERMO_0.2).
- * Source: docs/library.md, man 3 thermo. */
+ * An example: docs/example.c. */
 #include <stddef.h>
 #include <stdint.h>
 

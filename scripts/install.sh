@@ -94,7 +94,7 @@ uninstall_all()
             place=${place%/*}
             echo "$place"
         done
-    done | sort -ru | grep -vxE 'bin|include|lib|lib/pkgconfig|share|share/man|share/doc' | while read -r folder; do
+    done | sort -ru | grep -vxE 'bin|include|lib|share|share/man|share/doc' | while read -r folder; do
         [ ! -d "$root/$folder" ] || rmdir "$root/$folder" 2> /dev/null || :
     done
 }

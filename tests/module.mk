@@ -196,6 +196,8 @@ fuzz-run: fuzz-programs
 fuzz:
 	$(Q)$(MAKE) --no-print-directory $(FUZZ_BUILD) fuzz-run
 
+# Tests take the place of functions that libraries call.
+$(B)/tests/%.o: CFLAGS_file += -fvisibility=default
 # This test writes what our own writer never would.
 $(B)/tests/formats/test_trace_bad.o $(B)/tests/tools/misguess.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 

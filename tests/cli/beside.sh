@@ -5,4 +5,5 @@ command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed";
 scratch
 . tests/chain.sh
 "$BIN/thermo-run" generate --model "$packed" --plan "$plan" --prompt Once -n 8 --memory 16MiB --json -q > "$tmp/run.jsonl" || exit 1
-python3 tests/cli/beside.py "$BIN" "$tmp" "$hardware" "$plan" "$traces" "$tmp/run.jsonl"
+mkdir "$tmp/given" && cp "$hardware" "$plan" "$traces" "$tmp/given" || exit 1 # other tests link to the chain's, which changes their times
+python3 tests/cli/beside.py "$BIN" "$tmp" "$tmp/given/${hardware##*/}" "$tmp/given/${plan##*/}" "$tmp/given/${traces##*/}" "$tmp/run.jsonl"

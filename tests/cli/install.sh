@@ -90,7 +90,7 @@ typeset_page()
 gone()
 {
     left=$(cd "$at" && find . -mindepth 1 | sort | tr '\n' ' ')
-    [ "$left" = "./bin ./share ./share/doc ./share/doc/thermocline ./share/doc/thermocline/mine ./share/man " ] ||
+    [ "$left" = "./bin ./include ./lib ./share ./share/doc ./share/doc/thermocline ./share/doc/thermocline/mine ./share/man " ] ||
         { echo "left: $left"; return 1; }
 }
 

@@ -21,7 +21,7 @@ if [ -n "${SANITIZE:-}" ]; then
 fi
 whole()
 {
-    regret --model "$model" --traces "$traces" --hardware "$hardware" --memory '14MiB 64MiB' --plan-flags '--mode exact --rlimit 1 --context 64' --seconds 0.2 --runs 2 \
+    regret --model "$model" --traces "$traces" --hardware "$hardware" --memory '14MiB 64MiB' --plan-flags '--mode exact --rlimit 1' --seconds 0.2 --runs 2 \
         > "$tmp/page" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
     cmp "$tmp/page" "$tmp/work/regret.md"
 }

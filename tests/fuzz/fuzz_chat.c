@@ -1,4 +1,5 @@
-/* Any text as lines of chat --json: each becomes a message or an error, and a user's message tokens, within the bounds of a conversation. */
+/* Any text as lines of chat --json: each becomes a message or an error, and a user's message tokens, within the bounds of a
+ * conversation. */
 #include "tests/fuzz/lines.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Any text as lines of serve: each becomes a request whose fields are in range, or an error. Lines go to one with --chat where the first byte is
- * a 'c', and else to one without. */
+/* Any text as lines of serve: each becomes a request whose fields are in range, or an error. Lines go to one with --chat where the first
+ * byte is a 'c', and else to one without. */
 #include "runtime/request.h"
 #include "tests/fuzz/lines.h"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Hostile strings in every input of every command: nothing steers the terminal, nothing forges a line. Short: one of twenty files with one
-# hostile string.
+# Hostile strings in every input of every command: nothing steers the terminal, nothing forges a line. One of eight files with one hostile
+# string; short, one of twenty; with sanitizers, one of sixty.
 . tests/tap.sh
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
-exec python3 -B tests/cli/hostile.py "$BIN" "$(of 4 20)"
+exec python3 -B tests/cli/hostile.py "$BIN" "$([ -n "${SANITIZE:-}" ] && echo 60 || of 8 20)"

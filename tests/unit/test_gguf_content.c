@@ -80,7 +80,7 @@ static void put(uint64_t at, const void *bytes, size_t n)
 
 static void flip(uint64_t at)
 {
-    uint8_t b;
+    uint8_t b = 0;
     int fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && pread(fd, &b, 1, (off_t)at) == 1);
     close(fd);

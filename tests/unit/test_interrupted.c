@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LARGE = 2 * FILE_PIECE, TEXT = 1 << 20, KINDS = 4 };
+enum { LARGE = 2 * FILE_PIECE, TEXT = TEST_SANITIZER ? 3 << 16 : 1 << 20, KINDS = 4 };
 
 static struct err e;
 static char dir[64], large[128], small[128], table[128], line[128], packed[128], kept[128];

@@ -30,7 +30,7 @@ enum { CHUNK_TARGET = 256 << 10, CHUNK_MAX = 64 << 20, MAX_INFLATION = 1100 };
 #endif
 #ifdef HAVE_LSAN
 /* The library loses a few hundred bytes where it gives up on a damaged object header. */
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libhdf5";

@@ -50,6 +50,17 @@ tokens_only()
     [ -z "$found" ] || { echo "$found"; return 1; }
 }
 
+# Of the runtime, serve uses the library; and of what is beside it, option rows and JSON's strings. Of the program's own objects: a
+# sanitizer's have other names beside.
+library_alone()
+{
+    local found
+    found=$(comm -12 <(nm -u "$B/runtime/cmd_serve.o" | awk '{ print $2 }' | sort) \
+        <(nm -g --defined-only "$B/runtime.a" 2> /dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
+        grep -vxE 'thermo_[a-z_]+|generate_(serve_options|args_init|args_done)|report_string')
+    [ -z "$found" ] || { echo "runtime/cmd_serve.c uses more than thermo.h:" $found; return 1; }
+}
+
 needed()
 {
     local libs
@@ -88,6 +99,7 @@ check "liburing only in the read backends and the storage probe" only 'liburing\
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only
+check "serve uses the library, and nothing behind it" library_alone
 check "thermo-run needs no offline library" needed
 check "make runtime asks for no offline package" no_pkg_config
 done_testing

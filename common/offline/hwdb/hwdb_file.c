@@ -115,6 +115,9 @@ int hwdb_connect(const char *name, int writing, sqlite3 **db)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_file_systems);
+    *db = NULL;
+    if (!sqlite3_vfs_find(file_system_names[writing]))
+        return SQLITE_NOMEM;
     int rc = sqlite3_open_v2(name, db, writing ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,
                              file_system_names[writing]);
     if (rc == SQLITE_OK)

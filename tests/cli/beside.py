@@ -12,10 +12,13 @@ import struct
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from tap import done, point, table  # noqa: E402
+
 BIN, SCRATCH, HARDWARE, PLAN, TRACES, TELEMETRY = map(os.path.abspath, sys.argv[1:])
 MAGIC = bytes.fromhex('d9d505f920a163d7')
 OUT = f'{SCRATCH}/out'
-points = bad = 0
 
 # One command line of each command that reads a hardware database, {db}.
 FROM = ['--traces', TRACES, '--hardware', '{db}']
@@ -36,20 +39,6 @@ WRITERS = {
                                      '--memory-range', '8MiB', '--seconds-per-point', '0.003', '--patience', '0'],
     ('thermo-plan', 'calibrate'): READERS['thermo-plan', 'calibrate'] + ['--store'],
 }
-
-
-def point(ok, name, why=''):
-    global points, bad
-    points += 1
-    bad += not ok
-    print(f'{"ok" if ok else "not ok"} {points} - {name}', flush=True)
-    for line in why.splitlines()[:20] if not ok else []:
-        print('#', line)
-
-
-def tables(program, *command):
-    text = subprocess.run([f'{BIN}/{program}', *command, '--help=table'], capture_output=True, text=True, check=True).stdout
-    return [line.split('\t') for line in text.splitlines()]
 
 
 def state(folder):
@@ -219,8 +208,8 @@ def main():
     with open(CSV, 'w') as f:
         f.write('device,table,key,field,value,unit,origin,source\nphone,core_class,class=big,n_cores,1,,published,a test\n'
                 'phone,device,,memory_bytes,8,GB,published,a test\n')
-    commands = {(p, r[1]) for p in ('thermo-profile', 'thermo-plan', 'thermo-pack', 'thermo-run') for r in tables(p) if r[0] == 'command'}
-    takes = {c for c in commands if any(r[0] == 'option' and r[5] in ('read-db', 'update-db') for r in tables(*c))}
+    commands = {(p, r[1]) for p in ('thermo-profile', 'thermo-plan', 'thermo-pack', 'thermo-run') for r in table(f'{BIN}/{p}') if r[0] == 'command'}
+    takes = {c for c in commands if any(r[0] == 'option' and r[5] in ('read-db', 'update-db') for r in table(f'{BIN}/{c[0]}', c[1]))}
     missing = takes - set(READERS) - set(WRITERS)
     point(not missing and len(takes) > 6, 'every command that takes a hardware database is tried here', str(missing))
     others = [state(os.path.dirname(f)) for f in (HARDWARE, PLAN, TRACES)]
@@ -241,8 +230,7 @@ def main():
         status, text = call(command, words, db)
         point(half and refused == 3 and status == 0 and not os.path.exists(db + '-journal') and rows(db) == rows(HARDWARE),
               f'{" ".join(command)} takes back what a writer that died has left', f'{half} {refused} {status} {text}')
-    print(f'1..{points}')
-    return bad > 0
+    return done()
 
 
 if __name__ == '__main__':

@@ -12,26 +12,15 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from tap import done, point, table  # noqa: E402
+
 PROGRAM, PACK, PLAN, HOSTILE = map(os.path.abspath, sys.argv[1:5])
 SHORT = bool(os.environ.get('TEST_SHORT'))
 LIMIT = {'chat': 18 << 20}  # its template has a share
 MIB = 1 << 20
 ARGUMENT = 120000  # the kernel takes 128 KiB
-points = bad = 0
-
-
-def point(ok, name, why=''):
-    global points, bad
-    points += 1
-    bad += not ok
-    print(f'{"ok" if ok else "not ok"} {points} - {name}', flush=True)
-    for line in why.splitlines()[:20] if not ok else []:
-        print('#', line[:300])
-
-
-def table(command=None):
-    text = subprocess.run([PROGRAM] + ([command] if command else []) + ['--help=table'], capture_output=True, text=True, check=True).stdout
-    return [line.split('\t') for line in text.splitlines()]
 
 
 # ---- a cgroup of our own ----
@@ -235,7 +224,7 @@ RUNNER = None
 
 def main():
     global RUNNER
-    commands = [row[1] for row in table() if row[0] == 'command']
+    commands = [row[1] for row in table(PROGRAM) if row[0] == 'command']
     told = documented()
     with tempfile.TemporaryDirectory(prefix='thermo-ceiling-') as folder:
         os.chdir(folder)
@@ -249,7 +238,7 @@ def main():
         if not GROUP:
             print('# no memory cgroup can be made here: peaks alone')
         for command in commands:
-            options = [dict(zip('name short type arg file'.split(), r[1:])) for r in table(command) if r[0] == 'option']
+            options = [dict(zip('name short type arg file'.split(), r[1:])) for r in table(PROGRAM, command) if r[0] == 'option']
             if not any(o['name'] == 'memory' for o in options):
                 continue
             takes = [o['name'] for o in options if o['type'] in ('string', 'list')]
@@ -265,10 +254,9 @@ def main():
             if command == 'generate':
                 large = f'v=$(printf %{ARGUMENT}d 0); for i in 1 2 3 4 5 6 7 8 9 a b c; do export X$i=$v; done; unset v; exec "$@"'
                 try_input(command, 'the environment', [([], None, ['sh', '-c', large, 'sh'])])
-    print(f'1..{points}')
     if GROUP:
         os.rmdir(GROUP)
-    return bad > 0
+    return done()
 
 
 if __name__ == '__main__':

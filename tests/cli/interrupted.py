@@ -11,20 +11,14 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from tap import done, point, table as options  # noqa: E402
+
 BIN, SCRATCH, MODEL, PACKED, PLAN, TRACES = map(os.path.abspath, sys.argv[1:])
 SOON = 3 * (10 if os.environ.get('SANITIZE') else 1)  # seconds of its own time
 RUN = ['--model', PACKED, '--plan', PLAN]
 SHORT = os.environ.get('TEST_SHORT') or os.environ.get('SANITIZE')
-points = bad = 0
-
-
-def point(ok, name, why=''):
-    global points, bad
-    points += 1
-    bad += not ok
-    print(f'{"ok" if ok else "not ok"} {points} - {name}', flush=True)
-    for line in why.splitlines()[:20] if not ok else []:
-        print('#', line)
 
 
 # ---- inputs ----
@@ -157,11 +151,8 @@ def main():
     tried = {(p, c, what.lstrip('-')) for p, c, what, _, _ in TRIALS}
     forgotten = []
     for program in ('thermo-profile', 'thermo-pack', 'thermo-run'):
-        def rows(*command):
-            text = subprocess.run([f'{BIN}/{program}', *command, '--help=table'], capture_output=True, text=True, check=True).stdout
-            return [x.split('\t') for x in text.splitlines()]
-        for command in [r[1] for r in rows() if r[0] == 'command']:
-            reads = [r[1] for r in rows(command) if r[0] == 'option' and r[5] == 'read']
+        for command in [r[1] for r in options(f'{BIN}/{program}') if r[0] == 'command']:
+            reads = [r[1] for r in options(f'{BIN}/{program}', command) if r[0] == 'option' and r[5] == 'read']
             if any(p == program and c == command for p, c, *_ in TRIALS):
                 forgotten += [f'{program} {command} --{o}' for o in reads if (program, command, o) not in tried and o not in REASONS]
     point(not forgotten, 'every input of these commands is tried, or said why not', '\n'.join(forgotten))
@@ -169,8 +160,7 @@ def main():
         whys = [why_not(program, command, make, words, moment) for moment in ((0, 0.2, 0.7)[:2 if SHORT else 3] if make else (0.05,))]
         failed = [w for w in whys if w]
         point(not failed, f'{program} {command}: {what}{"" if make else ", which says nothing"}', '\n'.join(failed))
-    print(f'1..{points}')
-    return bad > 0
+    return done()
 
 
 if __name__ == '__main__':

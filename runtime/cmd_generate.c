@@ -12,7 +12,6 @@
 #include "runtime/mtp.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
-#include "runtime/sampling.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
@@ -353,16 +352,15 @@ out:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_args a = { .n = 128, .seed = UINT64_MAX };
+    struct generate_args a;
     struct err e = { 0 };
-    setup_args_init(&a.setup);
-    sampling_init(&a.sampling);
+    generate_args_init(&a);
     int r = parse(&a, argc, argv, &e);
     if (r == 0) {
         a.setup.cancel = file_catch_interrupt();
         r = a.prompts ? generate_prompts(&a, &e) : a.best_of ? generate_best(&a, &e) : generate(&a, &e);
     }
-    free(a.stops.items);
+    generate_args_done(&a);
     if (r == ERR_INTR)
         return err_exit_status(r);
     return r < 0 ? opt_fail(&e) : 0;

@@ -68,9 +68,13 @@ $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 
 # Kernels on aarch64, emulated: make check-qemu [CROSS=aarch64-linux-gnu-gcc]
 CROSS ?= aarch64-linux-gnu-gcc
-.PHONY: bench-kernels check-qemu lean-tests
+.PHONY: bench-kernels bench-tiers check-qemu lean-tests
 bench-kernels: $(BENCH_KERNELS)
 	$(Q)$< $(BENCH_ARGS)
+# Each tier beside what its instructions can do by themselves, and the code that it takes.
+bench-tiers: $(BENCH_KERNELS)
+	$(Q)$< --table $(BENCH_ARGS)
+	$(Q)size $(patsubst %.c,$(B)/common/%.o,kernels/kernels_scalar.c $(common_src_$(ARCH)))
 lean-tests: $(LEAN_TESTS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(LEAN_TESTS)
 check-qemu:

@@ -1,7 +1,10 @@
 /* Speed of the row products and accumulations on data far larger than the caches, as a fraction of
  * what loops that only load the same bytes reach in the same run: in order, and row by row in random
  * order. Short passes are interleaved and the best of each counts, so that bound and kernel meet the
- * same machine and a busy moment spoils neither. */
+ * same machine and a busy moment spoils neither.
+ *
+ * --table: for each tier of this machine and each type, products of many tokens as a fraction of the tier's int8 multiply-adds
+ * alone (enum peak), and of one token with rows in order as a fraction of loads alone; one thread. */
 #include "common/base/cpu.h"
 #include "common/base/inline.h"
 #include "common/kernels/kernels.h"
@@ -17,13 +20,18 @@
 enum { MAX_THREADS = 64,
        MAX_TOKENS = 512,
        CHUNK = 256,
+       TABLE_TOKENS = 512,
        WINDOWS = 6 /* a pass reads one of them: it finds nothing of the last pass in a cache */ };
 
 static const char usage[] =
     "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
     "                     [--output text|json]\n"
+    "       bench_kernels --table [--cpu TIER] [--cols N] [--mib N] [--rounds N] [--type T] [--output text|json]\n"
     "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it; as JSON, one object\n"
-    "  per line: tier, type, act, kernel, threads, tokens, row_bytes, gb_per_s, bound_gb_per_s.\n";
+    "  per line: tier, type, act, kernel, threads, tokens, row_bytes, gb_per_s, bound_gb_per_s.\n"
+    "  --table: each tier (of --cpu, or all), with int8 activations: billions of multiply-adds a second with 512 tokens, beside what\n"
+    "  the tier's instructions for them reach by themselves, and GB/s with one token beside plain reads; as JSON: tier, type,\n"
+    "  gmac_per_s, peak_gmac_per_s, wide_gmac_per_s, gb_per_s, bound_gb_per_s.\n";
 
 static int as_json;
 
@@ -128,6 +136,47 @@ static void run(struct job *j)
         break;
     }
 }
+
+/* ---- multiply-adds by themselves ---- */
+
+/* What a product of int8 cannot be faster than: instructions that do not wait for each other and load nothing. AVX2 needs two of them for
+ * sums of 32 bits, vpmaddubsw and vpmaddwd (PEAK_WIDE: one after the other); where several vpmaddubsw are added in 16 bits before
+ * that, a product comes nearer to vpmaddubsw alone (PEAK_MUL). With vpdpbusd both are the same. */
+enum peak { PEAK_MUL,
+            PEAK_WIDE,
+            PEAKS };
+enum { PEAK_LOOPS = 20000,
+       PEAK_STEPS = 12 /* products of a loop: as many as hide the latency of an addition */ };
+
+#if defined(__x86_64__)
+#define TWELVE(X) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
+#define CHANGED   "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
+#define MUL(r)    "vpmaddubsw %%ymm0, %%ymm1, %%ymm" #r "\n\t"
+#define WIDE(r)   MUL(r) "vpmaddwd %%ymm0, %%ymm" #r ", %%ymm" #r "\n\t"
+#define DOT256(r) "{vex} vpdpbusd %%ymm0, %%ymm1, %%ymm" #r "\n\t"
+#define DOT512(r) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #r "\n\t"
+#define PEAK(name, isa, X)                                            \
+    __attribute__((target(isa))) static void peak_##name(void)        \
+    {                                                                 \
+        for (int i = 0; i < PEAK_LOOPS; i++)                          \
+            __asm__ volatile(TWELVE(X) : : : CHANGED);                \
+    }
+PEAK(avx2, "avx2", MUL)
+PEAK(avx2_wide, "avx2", WIDE)
+PEAK(avx512, "avx512f", DOT512)
+#endif
+
+static const struct {
+    void (*run[PEAKS])(void);
+    double macs; /* of a product */
+} peaks[CPU_TIERS] = {
+#if defined(__x86_64__)
+    [CPU_AVX2] = { { peak_avx2, peak_avx2_wide }, 32 },
+    [CPU_AVX512] = { { peak_avx512, peak_avx512 }, 64 },
+#else
+    [CPU_SCALAR] = { .macs = 0 },
+#endif
+};
 
 /* ---- threads ---- */
 
@@ -291,10 +340,17 @@ static void bench_type(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int 
     free(x);
 }
 
+static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16,  QUANT_BF16, QUANT_F32,  QUANT_Q4_K,   QUANT_Q5_K,   QUANT_Q6_K,
+                                QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4 };
+enum { N_TYPES = sizeof all / sizeof *all };
+
+static int is_asked(uint32_t type, const char *types, int n_cols)
+{
+    return types ? (int)type == quant_by_name(types) : quant_row_bytes(type, (uint64_t)n_cols) > 0;
+}
+
 static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *types, int n_cols, int n_tokens, int rounds)
 {
-    static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16,  QUANT_BF16, QUANT_F32,  QUANT_Q4_K,   QUANT_Q5_K,   QUANT_Q6_K,
-                                    QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4 };
     pthread_t id[MAX_THREADS];
     n_threads = threads;
     pthread_barrier_init(&gate, NULL, (unsigned)threads);
@@ -303,8 +359,8 @@ static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *typ
             fprintf(stderr, "bench_kernels: cannot start a thread\n");
             exit(1);
         }
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (types ? (int)all[i] == quant_by_name(types) : quant_row_bytes(all[i], (uint64_t)n_cols) > 0)
+    for (size_t i = 0; i < N_TYPES; i++)
+        if (is_asked(all[i], types, n_cols))
             bench_type(w, bytes, all[i], n_cols, n_tokens, rounds);
     jobs[0].pass = PASSES;
     for (int i = 1; i < threads; i++)
@@ -315,14 +371,99 @@ static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *typ
     pthread_barrier_destroy(&gate);
 }
 
+/* ---- the table ---- */
+
+static double seconds_of(void (*f)(void))
+{
+    const double t = now();
+    f();
+    return now() - t;
+}
+
+/* The first rows' products with TABLE_TOKENS tokens, which stay in a cache. */
+static double seconds_of_many(struct job *j)
+{
+    const double t = now();
+    kernels->rows[j->form][j->type](j->out, CHUNK, j->base, j->row_bytes, j->n_rows < CHUNK ? j->n_rows : CHUNK, j->x, j->x_stride,
+                                    TABLE_TOKENS, j->n_cols);
+    return now() - t;
+}
+
+static void table_row(enum cpu_tier tier, uint8_t *w, size_t bytes, uint32_t type, int n_cols, int rounds)
+{
+    double many = INFINITY, peak[PEAKS] = { INFINITY, INFINITY }, one = 0, loads = 0;
+    struct job *j = &jobs[0];
+    const enum kernels_act form = kernels_act_form(type, 1);
+    const size_t stride = kernels_act_bytes(form, n_cols);
+    float *x = need(malloc((size_t)n_cols * sizeof *x));
+    uint8_t *acts = need(malloc(stride * TABLE_TOKENS));
+    share_out(w, bytes, type, n_cols, 1);
+    for (int t = 0; t < TABLE_TOKENS; t++) {
+        for (int i = 0; i < n_cols; i++)
+            x[i] = (float)(int64_t)(rnd() >> 40) / (1 << 24) - 0.5f;
+        kernels_act_prepare(acts + (size_t)t * stride, form, x, n_cols);
+    }
+    j->form = form;
+    j->x = acts;
+    j->x_stride = stride;
+    j->out = need(calloc((size_t)TABLE_TOKENS * (size_t)(n_cols > CHUNK ? n_cols : CHUNK), sizeof *j->out));
+    for (int k = 0; k < rounds; k++) {
+        loads = fmax(loads, fmax(timed(READ_SEQ), timed(READ_SEQ_AHEAD)));
+        one = fmax(one, timed(ROWS));
+        for (int p = 0; p < PEAKS && peaks[tier].macs > 0; p++)
+            peak[p] = fmin(peak[p], seconds_of(peaks[tier].run[p]));
+        if (form == KERNELS_ACT_Q8 && peaks[tier].macs > 0)
+            many = fmin(many, seconds_of_many(j));
+    }
+    const double mul = 1e-9 * PEAK_LOOPS * PEAK_STEPS * peaks[tier].macs, rows = j->n_rows < CHUNK ? j->n_rows : CHUNK;
+    const double rate = 1e-9 * rows * n_cols * TABLE_TOKENS / many, of_mul = mul / peak[PEAK_MUL], of_wide = mul / peak[PEAK_WIDE];
+    if (as_json)
+        printf("{\"tier\":\"%s\",\"type\":\"%s\",\"gmac_per_s\":%.4g,\"peak_gmac_per_s\":%.4g,\"wide_gmac_per_s\":%.4g,"
+               "\"gb_per_s\":%.4g,\"bound_gb_per_s\":%.4g}\n",
+               cpu_tier_name(tier), quant_traits(type)->name, rate, of_mul, of_wide, one, loads);
+    else if (isfinite(many))
+        printf("%-8s %-7s %8.1f %7.0f %% %6.0f %% %8.1f %6.0f %%\n", cpu_tier_name(tier), quant_traits(type)->name, rate,
+               100 * rate / of_mul, 100 * rate / of_wide, one, 100 * one / loads);
+    else
+        printf("%-8s %-7s        -         -        - %8.1f %6.0f %%\n", cpu_tier_name(tier), quant_traits(type)->name, one,
+               100 * one / loads);
+    fflush(stdout);
+    free(acts);
+    free(x);
+    free(j->out);
+}
+
+static void table(unsigned mask, int only, uint8_t *w, size_t bytes, const char *types, int n_cols, int rounds)
+{
+    n_threads = 1;
+    pthread_barrier_init(&gate, NULL, 1);
+    if (!as_json)
+        printf("                   512 tokens: G multiply-adds/s         one token, in order\n"
+               "tier     type    products  of mul  of wide     GB/s of loads\n");
+    for (size_t i = 0; i < N_TYPES; i++) {
+        if (!is_asked(all[i], types, n_cols))
+            continue;
+        fill(w, bytes, all[i], n_cols, quant_row_bytes(all[i], (uint64_t)n_cols));
+        for (int tier = 0; tier < CPU_TIERS; tier++)
+            if (mask & 1u << tier && (!only || mask >> tier == 1)) {
+                kernels_init(mask & ((2u << tier) - 1));
+                table_row((enum cpu_tier)tier, w, bytes, all[i], n_cols, rounds);
+            }
+    }
+    pthread_barrier_destroy(&gate);
+}
+
 int main(int argc, char **argv)
 {
     const char *tier = "auto", *types = NULL;
     char threads[64] = "1,2";
     int n_cols = 4096, mib = 480, rounds = 30, n_tokens = 1;
+    int is_table = 0;
     for (int i = 1; i + 1 < argc + 1; i += 2) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
-        if (v && !strcmp(argv[i], "--cpu"))
+        if (!strcmp(argv[i], "--table"))
+            i--, is_table = 1;
+        else if (v && !strcmp(argv[i], "--cpu"))
             tier = v;
         else if (v && !strcmp(argv[i], "--type"))
             types = v;
@@ -365,6 +506,12 @@ int main(int argc, char **argv)
     size_t bytes = (size_t)mib << 20;
     uint8_t *w = need(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     madvise(w, bytes, MADV_HUGEPAGE);
+    if (is_table) {
+        if (!as_json)
+            printf("# %s, %d columns, %d MiB, best of %d rounds, kernels and bounds in turns\n", cpu, n_cols, mib, rounds);
+        table(mask, strcmp(tier, "auto") != 0, w, bytes, types, n_cols, rounds);
+        return 0;
+    }
     if (!as_json)
         printf("# %s, %d columns, %d MiB, best of %d rounds; bound: the best of several loops that only load\n"
                "# the same bytes, in order (rows) or row by row in random order (rows_at, axpy)\n"

@@ -110,8 +110,9 @@ static void say_done(const char *id, const struct thermo_event *ev)
 {
     fputs("{\"type\":\"done\",", stdout);
     say_id(id);
-    print_json_to(stdout, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"logprob\":%.9g,\"text\":",
-                  ev->stop, ev->prompt_tokens, ev->shared_tokens, ev->n_tokens, ev->logprob);
+    print_json_to(stdout, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"thought_tokens\":%d,"
+                  "\"logprob\":%.9g%s,\"text\":", ev->stop, ev->prompt_tokens, ev->shared_tokens, ev->n_tokens, ev->n_thought_tokens,
+                  ev->logprob, ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
     report_string(stdout, ev->text, ev->text_bytes);
     end_line();
 }
@@ -122,7 +123,9 @@ static int answer(void *ctx, const struct thermo_event *ev)
     if (ev->type == THERMO_TOKEN) {
         fputs("{\"type\":\"token\",", stdout);
         say_id(q->id);
-        print(",\"n\":%d,\"token\":%d,\"text\":", ev->n_tokens, ev->token);
+        if (ev->token >= 0)
+            print(",\"n\":%d,\"token\":%d", ev->n_tokens, ev->token);
+        print("%s,\"text\":", ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
         report_string(stdout, ev->text, ev->text_bytes);
         end_line();
         return 0;

@@ -80,7 +80,7 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
 
 int generate_check_serve(const struct generate_args *a, struct err *e)
 {
-    if (!a->chat && (a->system || a->template || a->thinking))
+    if (!a->chat && !a->messages && (a->system || a->template || a->thinking))
         return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
     return generate_check_guess(a, e);
 }
@@ -184,21 +184,35 @@ static int check_guesser(const struct generate_set *g, struct err *e)
     return r;
 }
 
+/* The template. Without --chat a model may have none, or one that is not understood. */
+static int open_chat(struct generate_set *g, const struct generate_args *a, struct err *e)
+{
+    if (!a->chat && !a->messages)
+        return 0;
+    int context = g->setup.config.choice.context;
+    int r = chat_new(g->setup.pack->meta, g->setup.tokenizer, a->template, context, &g->shared.chat, e);
+    if (r == 0 || a->chat || a->template || (r != ERR_FORMAT && r != ERR_UNSUPPORTED && r != ERR_LIMIT))
+        return r;
+    g->shared.no_chat = *e;
+    return 0;
+}
+
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
 {
-    int r;
+    int r, chat = a->chat || a->messages;
     *g = (struct generate_set){ .shared = { .s = &g->setup, .system = a->system, .thinking = a->thinking, .n = a->n,
-                                            .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops },
+                                            .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops,
+                                            .prompt_is_message = a->chat },
                                 .args = a };
     a->setup.beside_what = "what is asked for at once";
-    a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (a->chat ? CHAT_BYTES : 0);
-    a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (a->chat ? CHAT_BYTES_PER_TOKEN : 0);
+    a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (chat ? CHAT_BYTES : 0) + a->reserved;
+    a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (chat ? CHAT_BYTES_PER_TOKEN : 0);
     a->setup.beside_per_sequence += (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
     a->setup.beside_per_place = (uint64_t)in_flight * REQUEST_PER_TOKEN;
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
     const struct budget_choice *c = &g->setup.config.choice;
-    if (a->chat && (r = chat_new(g->setup.pack->meta, g->setup.tokenizer, a->template, c->context, &g->shared.chat, e)) < 0)
+    if ((r = open_chat(g, a, e)) < 0)
         return r;
     g->n_eog = generate_eog(&g->setup, g->eog);
     int n = in_flight * c->max_batch;

@@ -18,6 +18,8 @@ struct generate_args {
     struct setup_args setup;
     const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
     int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
+    int messages;               /* the template is loaded where the model has one that is understood, and prompts stay text */
+    uint64_t reserved;          /* bytes of whoever calls, within the limit */
     int guess, guess_most;
     const char *draft, *draft_plan, *mtp;
     uint64_t draft_memory;

@@ -20,18 +20,31 @@ void output_begin(struct output *o, const struct tokenizer *t, int chat, int thi
     o->hide = hide;
     o->stream.n = 0;
     o->stream.stopped = 0;
+    o->now = CHAT_ANSWER;
     if (chat)
         chat_reader_init(&o->reader, t, thinks);
+}
+
+/* A mark. What was held of the part before goes out where another begins. */
+static int put_mark(struct output *o, const char *text, size_t len)
+{
+    int stop = stream_mark(&o->stream, text, len);
+    if (!stop && o->parts && o->reader.part != CHAT_HEADER && o->reader.part != o->now)
+        stream_flush(&o->stream);
+    return stop;
 }
 
 static int put_part(void *ctx, enum chat_part part, const char *text, size_t len)
 {
     struct output *o = ctx;
     if (part == CHAT_SILENT)
-        return stream_mark(&o->stream, text, len);
+        return put_mark(o, text, len);
     int stop = o->part ? o->part(o->part_ctx, part, text, len) : 0;
     if (stop || (part == CHAT_THOUGHT && o->hide))
         return stop;
+    o->now = part;
+    if (o->parts)
+        return stream_push(&o->stream, text, len);
     const char *mark = chat_reader_mark(&o->reader, part);
     return stream_push(&o->stream, mark, strlen(mark)) || stream_push(&o->stream, text, len);
 }

@@ -11,6 +11,9 @@ struct output {
     struct chat_reader reader;
     const struct tokenizer *tokenizer;
     int chat, hide;
+    int parts;                /* the caller's, after output_init: the sink looks at `now`, and no marks are put between parts; a stop
+                               * string does not reach from one part into the next */
+    enum chat_part now;       /* of what the sink is given: CHAT_ANSWER, CHAT_THOUGHT */
     chat_sink *part;          /* sees the text of a chat's parts, shown or not; or NULL */
     void *part_ctx;
 };

@@ -39,6 +39,7 @@ void request_begin(struct request *q, const char *id)
     const struct request_shared *s = q->shared;
     output_done(&q->output);
     *q = (struct request){ .ids = ids, .shared = s };
+    q->thinking = s->thinking;
     q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
     q->text.n = s->n < 0 ? context_of(q) : s->n;
     snprintf(q->id, sizeof q->id, "%s", id);
@@ -48,7 +49,7 @@ void request_begin(struct request *q, const char *id)
 
 /* ---- fields ---- */
 
-enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS };
+enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING };
 
 struct field {
     struct fields row;
@@ -74,6 +75,7 @@ static const struct field fields[] = {
     { TAKEN("seed"), U64, AT(seed), 0, 0x1p63 },
     { TAKEN("stop"), STOP, 0, 0, 0 },
     { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
+    { TAKEN("thinking"), THINKING, 0, 0, 0 },
 #define OTHER(name, how, why) { { name, FIELDS_##how, why }, READ_LATER, 0, 0, 0 }
     OTHER("user", NO_EFFECT, NULL),
     OTHER("metadata", NO_EFFECT, NULL),
@@ -173,22 +175,26 @@ static int keep(struct request *q, int32_t *ids, int n, struct err *e)
 static int keep_chat(struct request *q, struct err *e)
 {
     int32_t *ids = NULL;
-    int n = 0, r = chat_tokens(q->shared->chat, q->shared->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
+    int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
+    q->is_chat = 1;
     return r < 0 ? r : keep(q, ids, n, e);
 }
 
-static int begin_chat(const struct request *q, struct err *e)
+static int begin_chat(const struct request_shared *s, struct err *e)
 {
-    chat_drop(q->shared->chat, 0);
-    return q->shared->system ? chat_add(q->shared->chat, "system", q->shared->system, NULL, e) : 0;
+    if (!s->chat)
+        return s->no_chat.code ? err_set(e, s->no_chat.code, "\"messages\" need a template: %s", s->no_chat.msg)
+                               : err_set(e, ERR_USAGE, "\"messages\" need --chat");
+    chat_drop(s->chat, 0);
+    return s->system ? chat_add(s->chat, "system", s->system, NULL, e) : 0;
 }
 
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
 {
     int32_t *ids = NULL;
     int n = 0, r;
-    if (q->shared->chat) {
-        if ((r = begin_chat(q, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
+    if (q->shared->prompt_is_message) {
+        if ((r = begin_chat(q->shared, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
             return r;
         return keep_chat(q, e);
     }
@@ -196,21 +202,40 @@ int request_prompt(struct request *q, const char *text, size_t len, struct err *
     return r < 0 ? r : keep(q, ids, n, e);
 }
 
-static int set_messages(struct request *q, const struct js *j, struct err *e)
+static int take_messages(const struct request_shared *s, const struct js *j, struct err *e)
 {
-    int r;
-    if (!q->shared->chat)
-        return err_set(e, ERR_USAGE, "\"messages\" need --chat");
-    if (!js_is_array(j) || js_len(j) == 0)
-        return err_set(e, ERR_FORMAT, "\"messages\" is not an array of messages");
-    if ((r = begin_chat(q, e)) < 0)
-        return r;
-    for (size_t i = 0; i < js_len(j) && r == 0; i++) {
+    int r = begin_chat(s, e);
+    if (r == 0 && (!js_is_array(j) || js_len(j) == 0))
+        r = err_set(e, ERR_FORMAT, "\"messages\" is not an array of messages");
+    for (size_t i = 0; r == 0 && i < js_len(j); i++) {
         char where[40];
         snprintf(where, sizeof where, "\"messages\"[%zu]", i);
-        r = chat_add_object(q->shared->chat, js_at(j, i), where, NULL, e);
+        r = chat_add_object(s->chat, js_at(j, i), where, NULL, e);
     }
-    return r < 0 ? r : keep_chat(q, e);
+    return r;
+}
+
+/* *to stays what it is where there is none. */
+static int read_thinking(const struct js *v, int *to, struct err *e)
+{
+    const char *s = js_str(v);
+    int i = 0;
+    if (!v)
+        return 0;
+    while (s && chat_thinking_names[i] && strcmp(s, chat_thinking_names[i]))
+        i++;
+    if (!s || !chat_thinking_names[i])
+        return err_set(e, ERR_FORMAT, "\"thinking\" is not \"show\", \"hide\" or \"off\"");
+    *to = i;
+    return 0;
+}
+
+int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e)
+{
+    int thinking = s->thinking, r = fields_check(j, &fields->row, sizeof *fields, "a request", e);
+    if (r < 0 || (r = read_thinking(js_get(j, "thinking"), &thinking, e)) < 0 || (r = take_messages(s, js_get(j, "messages"), e)) < 0)
+        return r;
+    return chat_render(s->chat, thinking == CHAT_THINKING_OFF, text, len, e);
 }
 
 static int set_ignore_eos(struct request *q, const struct js *v, struct err *e)
@@ -227,6 +252,7 @@ static int read_field(struct request *q, const struct field *f, const struct js 
     case U64: return set_number(q, f, v, e);
     case STOP: return set_stops(q, v, e);
     case IGNORE_EOS: return set_ignore_eos(q, v, e);
+    case THINKING: return read_thinking(v, &q->thinking, e);
     default: return 0;
     }
 }
@@ -247,8 +273,10 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
     if (!!text + !!prompt + !!tokens + !!messages != 1)
         return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
+    if (js_get(j, "thinking") && !messages && !(q->shared->prompt_is_message && !tokens))
+        return err_set(e, ERR_FORMAT, "\"thinking\" is of \"messages\"");
     if (messages)
-        return set_messages(q, messages, e);
+        return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, e);
     if (tokens)
         return (r = set_tokens(q, tokens, e)) < 0 ? r : prompt_check(q->n_prompt, context_of(q), q->text.n != 0, e);
     if (text)
@@ -280,7 +308,8 @@ int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e)
 {
     output_done(&q->output);
     int r = output_init(&q->output, q->stops, q->n_stops, sink ? sink : discard, ctx, e);
-    output_begin(&q->output, q->shared->s->tokenizer, q->shared->chat != NULL, q->thinks, q->shared->thinking == CHAT_THINKING_HIDE);
+    output_begin(&q->output, q->shared->s->tokenizer, q->is_chat || q->shared->prompt_is_message, q->thinks,
+                 q->thinking == CHAT_THINKING_HIDE);
     for (int i = 0; i < q->n_made && r == 0; i++)
         request_put(q, q->ids[q->n_prompt + i]);
     return r;
@@ -290,8 +319,11 @@ int request_token(void *ctx, struct batch_text *t, int32_t id)
 {
     struct request *q = t->owner;
     (void)ctx;
+    int thought = q->output.chat && q->output.reader.part == CHAT_THOUGHT;
     q->ids[q->n_prompt + q->n_made++] = id;
-    return request_put(q, id);
+    int stopped = request_put(q, id);
+    q->n_thought += thought || (q->output.chat && q->output.reader.part == CHAT_THOUGHT);
+    return stopped;
 }
 
 double request_logprob(const struct batch_text *t)

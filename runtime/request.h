@@ -28,7 +28,9 @@
 /* What requests have in common, and what those have that do not say otherwise. */
 struct request_shared {
     const struct setup *s;
-    struct chat *chat;         /* prompts are messages to it; NULL: they are text */
+    struct chat *chat;         /* what messages are given to; NULL: */
+    struct err no_chat;        /* why there is none */
+    int prompt_is_message;     /* to it; 0: prompts are text */
     const char *system;        /* before them, or NULL */
     int thinking;              /* enum chat_thinking */
     int n, ignore_eos;         /* n -1: to the end of the context */
@@ -46,7 +48,8 @@ struct request {
     char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
     int n_stops;
     struct output output;
-    int thinks;
+    int is_chat, thinking, thinks; /* its tokens are an answer, which may begin with a thought; enum chat_thinking */
+    int n_thought;             /* of n_made, those of thoughts, with their marks */
     int busy, ended;           /* the caller's: it is one that was read; it has an outcome */
     enum batch_end end;
     struct err why;            /* of BATCH_FAILED */
@@ -67,10 +70,14 @@ void request_done(struct request *q); /* accepts a zeroed one */
 void request_begin(struct request *q, const char *id);
 
 /* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
- * objects, chat/message.h), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos.
+ * objects, chat/message.h), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos,
+ * thinking (of messages).
  * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
  * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
+
+/* The conversation of such an object, which has messages, as the template writes it; *text is malloc'd. */
+int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);
 
 /* The prompt is this text. */
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e);

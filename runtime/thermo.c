@@ -11,6 +11,7 @@
 #include "runtime/thermo.h"
 
 #include "common/base/log.h"
+#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 
@@ -49,6 +50,12 @@ _Static_assert(sizeof(struct cancel) == sizeof(int), "options.cancel is an int")
 
 enum state { FREE, PREPARING, QUEUED, OPEN };
 
+/* What becomes text of one token: bytes, of each the part that it is of, and how many the sink has. */
+struct said {
+    char text[TEXT_BYTES + 1], part[TEXT_BYTES];
+    size_t n, taken;
+};
+
 struct place {
     struct request *q;
     enum state state;       /* guarded by lock, */
@@ -58,9 +65,9 @@ struct place {
     thermo_sink *sink;      /* constant while QUEUED and OPEN */
     void *ctx;
     /* the stepping thread's */
-    char *held;             /* the text of a token that the sink did not take; NULL: none waits */
-    size_t n_held;
-    int32_t token;
+    struct said *held;      /* what the sink did not take of a token; NULL: nothing waits */
+    int32_t token;          /* -1: once it has */
+    int part;               /* of the token, where it has no text */
     int64_t since_ns;
     int ended;              /* while its last token waits: the end comes after it, as */
     enum batch_end end;
@@ -84,9 +91,9 @@ struct thermo {
     uint64_t decoded;
     /* the stepping thread's */
     uint64_t n_made;        /* tokens */
-    char text[TEXT_BYTES + 1];
-    size_t n_text;
-    char *held[BUDGET_MAX_BATCH]; /* [max_batch]: buffers that no place has */
+    struct said said;
+    const struct output *from; /* whose text `said` is */
+    struct said *held[BUDGET_MAX_BATCH]; /* [max_batch]: buffers that no place has */
     int n_held, n_paused;
 };
 
@@ -199,7 +206,7 @@ static int open_places(struct thermo *t, struct err *e)
     t->max_batch = t->set.setup.config.choice.max_batch;
     t->places = calloc((size_t)t->set.n, sizeof *t->places);
     for (; t->n_held < t->max_batch && t->places; t->n_held++)
-        if (!(t->held[t->n_held] = malloc(TEXT_BYTES + 1)))
+        if (!(t->held[t->n_held] = malloc(sizeof(struct said))))
             break;
     if (t->n_held < t->max_batch)
         return err_set(e, ERR_NOMEM, "out of memory for %d requests", t->set.n);
@@ -228,9 +235,11 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->preparing, NULL);
     generate_args_init(&t->args);
+    t->args.messages = o.messages;
+    t->args.reserved = o.reserved_bytes;
     if ((r = parse(t, &o, &e)) == 0) {
         t->args.setup.cancel = t->cancel;
-        t->args.setup.beside_per_sequence = TEXT_BYTES + IN_FLIGHT * sizeof(struct place);
+        t->args.setup.beside_per_sequence = sizeof(struct said) + IN_FLIGHT * sizeof(struct place);
         r = open_pipe(t, &e);
     }
     if (r < 0 || (r = generate_set_open(&t->set, &t->args, IN_FLIGHT, &e)) < 0 || (r = open_places(t, &e)) < 0 ||
@@ -343,10 +352,12 @@ static struct place *take_place(struct thermo *t)
 static void to_text(void *ctx, const char *text, size_t len)
 {
     struct thermo *t = ctx;
-    size_t room = TEXT_BYTES - t->n_text;
+    struct said *to = &t->said;
+    size_t room = TEXT_BYTES - to->n;
     len = len < room ? len : room;
-    memcpy(t->text + t->n_text, text, len);
-    t->n_text += len;
+    memcpy(to->text + to->n, text, len);
+    memset(to->part + to->n, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT, len);
+    to->n += len;
 }
 
 int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_sink *sink, void *ctx, uint64_t *id,
@@ -368,6 +379,7 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     p->q->text.sampling.seed = t->args.seed + t->n_requests; /* n_requests: changed under both locks */
     if ((r = prepare(t, p->q, &q, &e)) == 0)
         r = request_text(p->q, to_text, t, &e);
+    p->q->output.parts = 1;
     pthread_mutex_lock(&t->lock);
     p->state = r < 0 ? FREE : QUEUED;
     if (r == 0) {
@@ -401,6 +413,7 @@ char *thermo_describe(struct thermo *t)
     fputc('{', f);
     report_configuration(f, &t->set.setup, t->set.engine);
     pthread_mutex_lock(&t->lock);
+    print_json_to(f, ",\"template\":%s", t->set.shared.chat ? "true" : "false");
     fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
             "\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
             request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
@@ -435,6 +448,23 @@ int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int specia
     return r < 0 ? fail(error, &e) : 0;
 }
 
+int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n, struct thermo_error *error)
+{
+    struct err e = { 0 };
+    struct js *j = NULL;
+    size_t most = request_line_bytes(context_of(t));
+    int r = bytes < most ? 0 : err_set(&e, ERR_LIMIT, "fields of %zu bytes; of a context of %d tokens they have at most %zu", bytes,
+                                       context_of(t), most - 1);
+    pthread_mutex_lock(&t->preparing);
+    if (r == 0 && !(j = js_parse_within(fields, bytes, request_json_bytes(context_of(t)), "a request", &e)))
+        r = e.code;
+    if (r == 0)
+        r = request_render(&t->set.shared, j, text, n, &e);
+    js_free(j);
+    pthread_mutex_unlock(&t->preparing);
+    return r < 0 ? fail(error, &e) : 0;
+}
+
 const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes)
 {
     return tokenizer_piece(t->set.setup.tokenizer, id, bytes);
@@ -447,28 +477,48 @@ static struct place *place_of(struct thermo *t, const struct request *q)
     return &t->places[q - t->set.requests];
 }
 
-/* 1: the sink took the token. */
-static int offer(const struct place *p, const char *text, size_t len)
+static void tell(struct thermo *t, const struct place *p)
 {
-    const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = len,
-                                     .token = p->token, .n_tokens = p->q->n_made };
-    return p->sink(p->ctx, &ev) != THERMO_PAUSE;
+    t->said.n = t->said.taken = 0;
+    t->from = &p->q->output;
+}
+
+/* 1: the sink took all of it, event by event. */
+static int offer(struct place *p, struct said *of)
+{
+    do {
+        size_t n = 0, left = of->n - of->taken;
+        char *text = of->text + of->taken;
+        while (n < left && of->part[of->taken + n] == of->part[of->taken])
+            n++;
+        const char after = text[n];
+        text[n] = 0;
+        const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = n,
+                                         .part = n ? of->part[of->taken] : p->part, .token = p->token, .n_tokens = p->q->n_made };
+        int taken = p->sink(p->ctx, &ev) != THERMO_PAUSE;
+        text[n] = after;
+        if (!taken)
+            return 0;
+        of->taken += n;
+        p->token = -1;
+    } while (of->taken < of->n);
+    return 1;
 }
 
 static int on_token(void *ctx, struct batch_text *b, int32_t id)
 {
     struct thermo *t = ctx;
     struct place *p = place_of(t, b->owner);
-    t->n_text = 0;
+    int n_thought = p->q->n_thought;
+    tell(t, p);
     int stopped = request_token(NULL, b, id);
-    t->text[t->n_text] = 0;
     p->token = id;
+    p->part = p->q->n_thought > n_thought ? THERMO_THOUGHT : THERMO_TEXT;
     t->n_made++;
-    if (offer(p, t->text, t->n_text))
+    if (offer(p, &t->said))
         return stopped;
     p->held = t->held[--t->n_held];
-    memcpy(p->held, t->text, t->n_text + 1);
-    p->n_held = t->n_text;
+    *p->held = t->said;
     p->since_ns = progress_now_ns();
     t->n_paused++;
     batch_pause(b, 1);
@@ -489,17 +539,18 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     struct request *q = p->q;
     struct thermo_event ev = { .size = sizeof ev, .type = THERMO_END, .id = p->id, .stop = batch_end_names[end],
                                .prompt_tokens = q->n_prompt, .shared_tokens = q->text.n_shared, .n_tokens = q->n_made,
-                               .logprob = request_logprob(&q->text) };
+                               .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text) };
     release(t, p);
     p->ended = 0;
-    t->n_text = 0;
+    tell(t, p);
     if (why)
         fail(&ev.error, why);
     else if (end != BATCH_STOP)
         output_end(&q->output);
-    t->text[t->n_text] = 0;
-    ev.text = t->text;
-    ev.text_bytes = t->n_text;
+    t->said.text[t->said.n] = 0;
+    ev.text = t->said.text;
+    ev.text_bytes = t->said.n;
+    ev.part = t->said.n ? t->said.part[0] : THERMO_TEXT;
     p->sink(p->ctx, &ev);
     pthread_mutex_lock(&t->lock);
     p->state = FREE;
@@ -559,7 +610,7 @@ static int offer_held(struct thermo *t)
         struct place *p = &t->places[i];
         if (!p->held)
             continue;
-        int taken = offer(p, p->held, p->n_held), late = now - p->since_ns > (int64_t)t->pause_ms * 1000000;
+        int taken = offer(p, p->held), late = now - p->since_ns > (int64_t)t->pause_ms * 1000000;
         any |= taken || late;
         if (taken && p->ended) {
             finish(t, p, p->end, p->why.code ? &p->why : NULL);

@@ -77,6 +77,11 @@ struct thermo_options {
                                * signal handler; outlives the model; NULL: one of the library's own */
     int pause_ms;             /* how long a sink may pause a request before it is cancelled; 0:
                                * 10,000 */
+    uint64_t reserved_bytes;  /* memory of the caller that counts within the limit */
+    int messages;             /* 1: the model's chat template is loaded, where it has one that is
+                               * understood (thermo_describe: "template"): "messages" may come
+                               * among the fields, and prompts stay text. --chat-template, --system
+                               * and --thinking may then be among `more` */
 };
 
 /* A request: either prompt, or a prompt, tokens or messages among the fields. All pointers are
@@ -97,6 +102,10 @@ enum thermo_event_type {
     THERMO_END                /* the request has ended; its id means nothing from here on */
 };
 
+/* What an event's text is: the text that was asked for, or what a model thinks before it answers
+ * (of requests with messages). With "thinking": "hide" thoughts have no text. */
+enum thermo_part { THERMO_TEXT, THERMO_THOUGHT };
+
 /* Borrowed during the call of a sink. */
 struct thermo_event {
     size_t size;
@@ -104,12 +113,15 @@ struct thermo_event {
     uint64_t id;
     const char *text;         /* what became text: whole UTF-8 characters, ended by NUL; often empty */
     size_t text_bytes;
-    int token, n_tokens;      /* TOKEN: its id; tokens of the text so far */
+    int part;                 /* enum thermo_part, of all of the text */
+    int token, n_tokens;      /* TOKEN: its id, or -1: more text of the token before, of the other
+                               * part; tokens of the text so far */
     /* END */
     const char *stop;         /* "length" "eos" "stop" "context" "interrupted" (cancelled), or
                                * "error" */
     int prompt_tokens, shared_tokens; /* of the prompt; of these, read by another request that was
                                        * open */
+    int n_thought_tokens;     /* of n_tokens, those of thoughts, with their marks */
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */
 };
@@ -165,6 +177,11 @@ THERMO_API char *thermo_describe(struct thermo *t);
  * found in it. Any thread. */
 THERMO_API int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int special, int32_t **ids, size_t *n,
                                struct thermo_error *e);
+
+/* A conversation as the model's template writes it, which a request with these fields would read:
+ * the caller's, for thermo_free, ended by NUL. fields: as of a request, with "messages". Any thread. */
+THERMO_API int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n,
+                             struct thermo_error *e);
 
 /* Bytes of a token as text, borrowed until thermo_close; *bytes 0 of control tokens and of ids that
  * are none. Any thread. */

@@ -179,11 +179,9 @@ static int begins_with_token(const struct tokenizer *t, int32_t id, const char *
     return n > 0 && len >= n && !memcmp(s, text, n);
 }
 
-int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
+int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e)
 {
     struct js *vars = js_object();
-    char *text = NULL;
-    size_t len;
     struct js *all = messages(c);
     if (!all) {
         js_free(vars);
@@ -195,8 +193,16 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
     set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
     if (off)
         js_set_bool(vars, "enable_thinking", 0);
-    int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->context, &text, &len, e);
+    int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->context, text, len, e);
     js_free(vars);
+    return r;
+}
+
+int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
+{
+    char *text = NULL;
+    size_t len;
+    int r = chat_render(c, off, &text, &len, e);
     if (r < 0)
         return r;
     int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);

@@ -49,6 +49,9 @@ int chat_add_object(struct chat *c, const struct js *j, const char *where, const
 int chat_count(const struct chat *c);
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 
+/* The conversation and the beginning of an answer as the template writes it; *text is malloc'd. off: as below. */
+int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e);
+
 /* Ids of the conversation and of the beginning of an answer; *ids is malloc'd. off: the template is told that the model shall not
  * think. *thinks: the answer begins within a thought; for chat_reader_init. */
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e);

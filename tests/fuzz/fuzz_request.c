@@ -3,6 +3,7 @@
 #include "runtime/request.h"
 #include "tests/fuzz/lines.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static struct pack pack = { .h = { .n_vocab = 4096 } };
@@ -38,6 +39,13 @@ static void take(const char *line, size_t len)
     } else if (!e.msg[0]) {
         abort();
     }
+    char *text;
+    size_t n;
+    if (request_render(&shared, j, &text, &n, &e) == 0) {
+        if (strlen(text) > n)
+            abort();
+        free(text);
+    }
     js_free(j);
 }
 
@@ -51,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     int chats = size > 0 && data[0] == 'c';
     shared.chat = chats ? lines_chat() : NULL;
+    shared.prompt_is_message = chats;
     lines_each(data + chats, size - (size_t)chats, take);
     return 0;
 }

@@ -201,30 +201,40 @@ static void keyed(void)
 struct shown {
     char text[256];
     size_t n;
+    const struct output *parts; /* or NULL; else "A:" and "T:" before what each part begins with */
+    int part;
 };
 
 static void sink(void *ctx, const char *text, size_t len)
 {
     struct shown *to = ctx;
+    if (to->parts && to->part != (int)to->parts->now) {
+        to->part = (int)to->parts->now;
+        memcpy(to->text + to->n, to->part == CHAT_ANSWER ? "A:" : "T:", 2);
+        to->n += 2;
+    }
     memcpy(to->text + to->n, text, len);
     to->n += len;
 }
 
-/* Does this come out of tokens until a stop string ends it, or "..." behind it where none does? */
+/* Does this come out of tokens until a stop string ends it, or "..." behind it where none does? chat 2: by parts. */
 static int shows(const struct tokenizer *t, const char *want, int chat, int hide, const char *stop, const char *text)
 {
-    struct shown to = { .n = 0 };
+    struct shown to = { .parts = NULL, .part = -1 };
     struct output o;
     int32_t *ids;
     int n, stopped = 0;
     tiny_check(output_init(&o, &stop, 1, sink, &to, &e), &e);
-    output_begin(&o, t, chat, 0, hide);
+    o.parts = chat == 2;
+    to.parts = chat == 2 ? &o : NULL;
+    output_begin(&o, t, chat > 0, 0, hide);
     tiny_check(tokenizer_encode(t, text, strlen(text), 0, 1, &ids, &n, &e), &e);
     for (int i = 0; i < n && !stopped; i++)
         stopped = output_token(&o, ids[i]);
     output_end(&o);
     output_done(&o);
     free(ids);
+    to.parts = NULL;
     if (!stopped)
         sink(&to, "...", 3);
     int same = to.n == strlen(want) && !memcmp(to.text, want, to.n);
@@ -256,6 +266,14 @@ static void stops(void)
     SHOWS("<think>\nwhy\n</think>\n\nso...", 1, 0, "x", "<think>why</think>so");
     SHOWS("<think>\nwhy\n</think>\n\nso</thi...", 1, 0, "x", "<|channel>why<channel|>so</thi");
     SHOWS("<think>\nwhy</thi...", 1, 0, "x", "<think>why</thi");
+    SHOWS("A:one", 2, 0, "<|end_of_turn|>", "one<|end_of_turn|>two");
+    SHOWS("T:whyA:so...", 2, 0, "x", "<think>why</think>so");
+    SHOWS("T:why", 2, 0, "</think>", "<think>why</think>so");
+    SHOWS("T:whyA:so...", 2, 0, "ys", "<think>why</think>so"); /* held as long as the thought goes on */
+    SHOWS("T:whA:s", 2, 0, "o", "<think>wh</think>so");
+    SHOWS("T:wh", 2, 0, "y", "<think>why</think>so");
+    SHOWS("T:why</thi...", 2, 0, "x", "<think>why</thi");
+    SHOWS("A:so...", 2, 1, "x", "<think>why</think>so");
     tokenizer_close(t);
 }
 

@@ -15,7 +15,7 @@
 
 enum { KINDS = 6, TOKENS = 40, CLIENTS = 5 };
 
-static char pack_path[] = "/tmp/thermo-library-XXXXXX", plan_path[64];
+static char pack_path[] = "/tmp/thermo-library-XXXXXX", plan_path[64], template_path[64];
 static const char *const fields[KINDS] = {
     "{\"tokens\": [1, 5, 9], \"n\": 20, \"temp\": 0, \"ignore_eos\": true}",
     "{\"tokens\": [1, 7, 7, 8, 20, 21, 22, 23, 24, 3, 2], \"n\": 12, \"seed\": 3, \"ignore_eos\": true}",
@@ -335,6 +335,100 @@ static void wrong(void)
     thermo_close(NULL);
 }
 
+/* ---- messages ---- */
+
+struct parts {
+    int n, thoughts, events, bytes[2], mixed, ended, at_end;
+};
+
+static int take_parts(void *ctx, const struct thermo_event *ev)
+{
+    struct parts *p = ctx;
+    p->bytes[ev->part] += (int)ev->text_bytes;
+    p->mixed |= strlen(ev->text) != ev->text_bytes || (ev->part != THERMO_TEXT && ev->part != THERMO_THOUGHT);
+    if (ev->type == THERMO_END) {
+        p->ended++;
+        p->at_end = ev->n_thought_tokens;
+        p->n = ev->n_tokens;
+        return 0;
+    }
+    p->events++;
+    p->thoughts += ev->token >= 0 && ev->part == THERMO_THOUGHT;
+    return 0;
+}
+
+static struct parts parts_of(struct thermo *t, const char *text)
+{
+    struct parts p = { .n = 0 };
+    struct thermo_error e = { 0 };
+    uint64_t id;
+    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+    int r = thermo_submit(t, &q, take_parts, &p, &id, &e);
+    CHECK_MSG(r == 0, "%s", e.message);
+    drain(t);
+    CHECK(p.ended == 1 && !p.mixed && p.thoughts == p.at_end);
+    return p;
+}
+
+static int described(struct thermo *t, const char *words)
+{
+    char *text = thermo_describe(t);
+    int found = text && strstr(text, words);
+    thermo_free(text);
+    return found;
+}
+
+#define ASKS "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"n\": 12, \"ignore_eos\": true, \"seed\": 3"
+
+/* The template begins a thought, which this model does not end. */
+static void messages(void)
+{
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<think>' if enable_thinking is not defined }}";
+    const char *const more[] = { "-q", "--no-mlock", "--chat-template", template_path, NULL }, *const none[] = { "-q", "--no-mlock", NULL };
+    struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .messages = 1 };
+    struct thermo *t = NULL;
+    struct thermo_error e = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = fopen(template_path, "w");
+    CHECK(f && fputs(template, f) > 0 && fclose(f) == 0);
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    CHECK(described(t, "\"template\":true"));
+    struct parts p = parts_of(t, ASKS "}");
+    CHECK_MSG(p.n == 12 && p.at_end == 12 && p.bytes[THERMO_THOUGHT] > 0 && p.bytes[THERMO_TEXT] == 0, "%d of %d", p.at_end, p.n);
+    p = parts_of(t, ASKS ", \"thinking\": \"hide\"}");
+    CHECK(p.n == 12 && p.at_end == 12 && p.bytes[THERMO_THOUGHT] == 0 && p.bytes[THERMO_TEXT] == 0 && p.events == 12);
+    p = parts_of(t, ASKS ", \"thinking\": \"off\"}");
+    CHECK(p.n == 12 && p.at_end == 0 && p.bytes[THERMO_THOUGHT] == 0 && p.bytes[THERMO_TEXT] > 0);
+    p = parts_of(t, "{\"prompt\": \"a<think>\", \"n\": 5, \"ignore_eos\": true}"); /* text */
+    CHECK(p.n == 5 && p.at_end == 0 && p.bytes[THERMO_THOUGHT] == 0);
+    refused(t, ASKS ", \"thinking\": \"no\"}", THERMO_E_FORMAT, "\"off\"");
+    refused(t, "{\"prompt\": \"a\", \"thinking\": \"off\"}", THERMO_E_FORMAT, "\"thinking\" is of \"messages\"");
+    CHECK(thermo_render(t, ASKS "}", strlen(ASKS "}"), &text, &n, &e) == 0 && n == 9 && !strcmp(text, "ab<think>"));
+    thermo_free(text);
+    CHECK(thermo_render(t, ASKS ", \"thinking\": \"off\"}", strlen(ASKS ", \"thinking\": \"off\"}"), &text, &n, NULL) == 0 && n == 2);
+    thermo_free(text);
+    CHECK(thermo_render(t, "{\"n\": 3}", 8, &text, &n, &e) == THERMO_E_FORMAT && strstr(e.message, "messages"));
+    CHECK(thermo_render(t, "{\"m\": 3}", 8, &text, &n, &e) == THERMO_E_FORMAT);
+    CHECK(thermo_render(t, "{", 1, &text, &n, &e) == THERMO_E_FORMAT);
+    CHECK(thermo_render(t, "", 1 << 30, &text, &n, &e) == THERMO_E_LIMIT);
+    thermo_close(t);
+    o.more = none; /* the model has no template: texts go on, messages say so */
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    CHECK(described(t, "\"template\":false"));
+    refused(t, ASKS "}", THERMO_E_UNSUPPORTED, "need a template");
+    CHECK(parts_of(t, "{\"prompt\": \"a\", \"n\": 5, \"ignore_eos\": true}").n == 5);
+    thermo_close(t);
+    o.messages = 0; /* what the caller keeps for itself is not the model's */
+    o.memory_bytes = 64 << 20;
+    o.reserved_bytes = 63 << 20;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_INFEASIBLE);
+    o.reserved_bytes = 1 << 20;
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    thermo_close(t);
+    unlink(template_path);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -344,6 +438,7 @@ int main(void)
     CHECK(fd >= 0);
     close(fd);
     snprintf(plan_path, sizeof plan_path, "%s.json", pack_path);
+    snprintf(template_path, sizeof template_path, "%s.jinja", pack_path);
     CHECK_MSG(es_pack(pack_path, &s, &e) == 0 && plan_for_pack(pack_path, plan_path, ES_CTX, &e) == 0, "%s", e.msg);
     each_alone();
     many();
@@ -352,6 +447,7 @@ int main(void)
     from_a_sink();
     interrupts();
     wrong();
+    messages();
     unlink(pack_path);
     unlink(plan_path);
     return test_done();

@@ -41,6 +41,7 @@ struct asked {
     struct serve *v;
     char id[ID_BYTES + 1];
     uint64_t number;            /* the library's; 0: none is open */
+    int choices, left;          /* continuations that it asks for, and those that have not ended */
 };
 
 struct serve {
@@ -90,26 +91,39 @@ static void say_id(const char *id)
         fputs("null", stdout); /* none was given, or the line is not understood */
 }
 
+static void say_choice(const struct asked *q, const struct thermo_event *ev)
+{
+    if (q && q->choices > 1)
+        print(",\"choice\":%d", ev->choice);
+}
+
 static void end_line(void)
 {
     fputs("}\n", stdout);
     fflush(stdout);
 }
 
-static void say_error(const char *id, int code, const char *message)
+static void say_error_of(const struct asked *q, const char *id, int code, const char *message, const struct thermo_event *ev)
 {
     fputs("{\"type\":\"error\",", stdout);
     say_id(id);
+    say_choice(q, ev);
     fputs(",\"error\":", stdout);
     report_string(stdout, message, strlen(message));
     print(",\"status\":%d", thermo_exit_status(code));
     end_line();
 }
 
-static void say_done(const char *id, const struct thermo_event *ev)
+static void say_error(const char *id, int code, const char *message)
+{
+    say_error_of(NULL, id, code, message, NULL);
+}
+
+static void say_done(const struct asked *q, const char *id, const struct thermo_event *ev)
 {
     fputs("{\"type\":\"done\",", stdout);
     say_id(id);
+    say_choice(q, ev);
     print_json_to(stdout, ",\"stop\":\"%s\",\"prompt_tokens\":%d,\"shared_tokens\":%d,\"tokens\":%d,\"thought_tokens\":%d,"
                   "\"logprob\":%.9g%s,\"text\":", ev->stop, ev->prompt_tokens, ev->shared_tokens, ev->n_tokens, ev->n_thought_tokens,
                   ev->logprob, ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
@@ -123,6 +137,7 @@ static int answer(void *ctx, const struct thermo_event *ev)
     if (ev->type == THERMO_TOKEN) {
         fputs("{\"type\":\"token\",", stdout);
         say_id(q->id);
+        say_choice(q, ev);
         if (ev->token >= 0)
             print(",\"n\":%d,\"token\":%d", ev->n_tokens, ev->token);
         print("%s,\"text\":", ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
@@ -130,12 +145,14 @@ static int answer(void *ctx, const struct thermo_event *ev)
         end_line();
         return 0;
     }
-    q->number = 0;
-    q->v->n_open--;
+    if (--q->left == 0) {
+        q->number = 0;
+        q->v->n_open--;
+    }
     if (ev->error.code)
-        say_error(q->id, ev->error.code, ev->error.message);
+        say_error_of(q, q->id, ev->error.code, ev->error.message, ev);
     else
-        say_done(q->id, ev);
+        say_done(q, q->id, ev);
     return 0;
 }
 
@@ -195,7 +212,7 @@ static int cancel_waiting(struct serve *v, const char *id)
         if (same) {
             drop_line(v, at, n);
             v->waits -= n;
-            say_done(id, &(struct thermo_event){ .stop = "interrupted", .text = "" });
+            say_done(NULL, id, &(struct thermo_event){ .stop = "interrupted", .text = "" });
             return 1;
         }
     }
@@ -218,7 +235,7 @@ static void cancel(struct serve *v, const struct js *line)
 }
 
 /* A request of its own, which has an id that no other has. 1: it has to wait. */
-static int submit(struct serve *v, const char *id, const char *line, size_t len)
+static int submit(struct serve *v, const char *id, int64_t choices, const char *line, size_t len)
 {
     struct asked *q = NULL;
     struct thermo_error e = { 0 };
@@ -229,6 +246,7 @@ static int submit(struct serve *v, const char *id, const char *line, size_t len)
     const struct thermo_request r = { .size = sizeof r, .fields = line, .fields_bytes = len };
     snprintf(q->id, sizeof q->id, "%s", id);
     q->v = v;
+    q->choices = q->left = choices < BUDGET_MAX_BATCH ? (int)choices : BUDGET_MAX_BATCH;
     int code = *id && find(v, id) ? THERMO_E_USAGE : thermo_submit(v->t, &r, answer, q, &q->number, &e);
     if (code == THERMO_E_FULL)
         return 1;
@@ -244,6 +262,7 @@ static int take_line(struct serve *v, const char *line, size_t len, int full)
     struct err e = { 0 };
     char name[48], id[ID_BYTES + 1] = "";
     int waits = 0;
+    int64_t choices = 1;
     snprintf(name, sizeof name, "line %llu", (unsigned long long)v->n_lines + 1);
     struct js *j = js_parse_within(line, len, v->json_bytes, name, &e);
     const struct js *ends = js_get(j, "cancel");
@@ -254,9 +273,10 @@ static int take_line(struct serve *v, const char *line, size_t len, int full)
         cancel(v, j);
     else if (!named)
         say_error("", THERMO_E_FORMAT, "a request has an \"id\"");
+    js_int(js_get(j, "choices"), &choices); /* the library says what is wrong with it */
     js_free(j);
     if (j && !ends && named)
-        waits = full || submit(v, id, line, len);
+        waits = full || submit(v, id, choices, line, len);
     v->n_lines += !waits;
     return waits;
 }

@@ -287,6 +287,4 @@ void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const str
     q->ended = 1;
     if (why)
         q->why = *why;
-    if (t != &q->text) /* a twin's counts */
-        q->text = *t;
 }

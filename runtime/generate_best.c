@@ -16,7 +16,6 @@
 struct best {
     const struct generate_args *a;
     struct generate_set set;
-    struct batch_text *twins;
     int n;
     uint64_t ns;
 };
@@ -56,12 +55,10 @@ static int ask(struct best *b, const char *text, size_t len, struct err *e)
         q->thinks = first->thinks;
         if ((r = request_text(q, NULL, NULL, e)) < 0)
             return r;
-        if (i)
-            b->twins[i - 1] = q->text;
+        q->text.prompt = first->ids;
+        q->text.n_prompt = first->n_prompt;
+        q->text.twins = i + 1 < b->n ? &q[1].text : NULL;
     }
-    first->text.prompt = first->ids;
-    first->text.n_prompt = first->n_prompt;
-    first->text.twins = b->twins;
     first->text.n_twins = b->n - 1;
     return 0;
 }
@@ -150,8 +147,7 @@ static int make(struct best *b, struct err *e)
 static int run(struct best *b, char *prompt, size_t len, struct err *e)
 {
     int r;
-    b->twins = calloc((size_t)b->n, sizeof *b->twins);
-    r = b->twins ? ask(b, prompt, len, e) : err_set(e, ERR_NOMEM, "out of memory for %d continuations", b->n);
+    r = ask(b, prompt, len, e);
     if (r == 0 && !b->a->json && !b->a->no_echo && !b->a->chat)
         to_stdout(NULL, prompt, len);
     free(prompt);
@@ -179,6 +175,5 @@ int generate_best(struct generate_args *a, struct err *e)
     if (r == 0 && (r = prompt_text(a->prompt, a->prompt_file, setup_room(&b.set.setup), &text, &len, e)) == 0)
         r = run(&b, text, len, e);
     generate_set_close(&b.set);
-    free(b.twins);
     return r;
 }

@@ -38,13 +38,31 @@ void request_begin(struct request *q, const char *id)
     int32_t *ids = q->ids;
     const struct request_shared *s = q->shared;
     output_done(&q->output);
-    *q = (struct request){ .ids = ids, .shared = s };
-    q->thinking = s->thinking;
+    *q = (struct request){ .ids = ids, .shared = s, .choices = 1, .thinking = s->thinking };
     q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
     q->text.n = s->n < 0 ? context_of(q) : s->n;
     snprintf(q->id, sizeof q->id, "%s", id);
     for (int i = 0; s->stops && i < s->stops->n && i < REQUEST_STOPS; i++)
         q->stops[q->n_stops++] = s->stops->items[i];
+}
+
+void request_twin(struct request *q, const struct request *of, int i)
+{
+    int32_t *ids = q->ids;
+    output_done(&q->output);
+    *q = *of;
+    q->output = (struct output){ 0 };
+    q->ids = ids;
+    memcpy(ids, of->ids, (size_t)of->n_prompt * sizeof *ids);
+    for (int k = 0; k < q->n_stops; k++)
+        if (of->stops[k] == of->stop_text[k])
+            q->stops[k] = q->stop_text[k];
+    q->choice = i;
+    q->text.owner = q;
+    q->text.prompt = ids;
+    q->text.sampling.seed += (uint64_t)i;
+    q->text.twins = NULL;
+    q->text.n_twins = 0;
 }
 
 /* ---- fields ---- */
@@ -66,6 +84,7 @@ static const struct field fields[] = {
     { TAKEN("tokens"), READ_LATER, 0, 0, 0 },
     { TAKEN("messages"), READ_LATER, 0, 0, 0 },
     { TAKEN("n"), INT, offsetof(struct request, text.n), -1, MODEL_MAX_CONTEXT },
+    { TAKEN("choices"), INT, offsetof(struct request, choices), 1, BUDGET_MAX_BATCH },
     { TAKEN("temp"), REAL, AT(temp), 0, 100 },
     { TAKEN("top_k"), INT, AT(top_k), 0, MODEL_MAX_VOCAB },
     { TAKEN("top_p"), REAL, AT(top_p), 0, 1 },

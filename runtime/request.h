@@ -43,6 +43,7 @@ struct request {
     const struct request_shared *shared;
     char id[REQUEST_ID + 1];
     int n_prompt, n_made;
+    int choices, choice;       /* continuations of the prompt that are asked for; which one this is */
     int32_t *ids;              /* [context + 1]: the prompt's, then those made */
     const char *stops[REQUEST_STOPS];
     char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
@@ -70,11 +71,13 @@ void request_done(struct request *q); /* accepts a zeroed one */
 void request_begin(struct request *q, const char *id);
 
 /* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
- * objects, chat/message.h), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos,
- * thinking (of messages).
- * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
- * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
+ * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array),
+ * ignore_eos, thinking (of messages). Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a
+ * prompt in place of these. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
+
+/* The i-th continuation of what another asks for, with a seed of its own. */
+void request_twin(struct request *q, const struct request *of, int i);
 
 /* The conversation of such an object, which has messages, as the template writes it; *text is malloc'd. */
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);

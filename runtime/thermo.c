@@ -291,10 +291,11 @@ int thermo_cancel(struct thermo *t, uint64_t id)
 {
     int found = 0;
     pthread_mutex_lock(&t->lock);
-    for (int i = 0; i < t->set.n && !found; i++) {
+    for (int i = 0; i < t->set.n; i++) { /* each choice has one */
         struct place *p = &t->places[i];
-        found = p->id == id && (p->state == QUEUED || p->state == OPEN);
-        p->cancelled |= found;
+        int is = p->id == id && (p->state == QUEUED || p->state == OPEN);
+        p->cancelled |= is;
+        found |= is;
     }
     pthread_mutex_unlock(&t->lock);
     thermo_wake(t);
@@ -333,7 +334,13 @@ static int prepare(struct thermo *t, struct request *q, const struct thermo_requ
     free(text);
     q->text.prompt = q->ids;
     q->text.n_prompt = q->n_prompt;
+    q->text.n_twins = q->choices - 1;
     return r < 0 ? r : batch_check(&t->set.batch, &q->text, e);
+}
+
+static int no_place(const struct thermo *t, struct err *e)
+{
+    return err_set(e, ERR_FULL, "all %d places for requests are taken", t->set.n);
 }
 
 static struct place *take_place(struct thermo *t)
@@ -349,6 +356,20 @@ static struct place *take_place(struct thermo *t)
     return p;
 }
 
+/* A place of its own for each other choice. */
+static int take_twins(struct thermo *t, struct request *q, struct err *e)
+{
+    struct request *last = q;
+    for (int i = 1; i < q->choices; i++, last = last->text.twins->owner) {
+        struct place *p = take_place(t);
+        if (!p)
+            return no_place(t, e);
+        request_twin(p->q, q, i);
+        last->text.twins = &p->q->text;
+    }
+    return batch_check(&t->set.batch, &q->text, e); /* of all of them */
+}
+
 static void to_text(void *ctx, const char *text, size_t len)
 {
     struct thermo *t = ctx;
@@ -358,6 +379,38 @@ static void to_text(void *ctx, const char *text, size_t len)
     memcpy(to->text + to->n, text, len);
     memset(to->part + to->n, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT, len);
     to->n += len;
+}
+
+static struct place *place_of(struct thermo *t, const struct request *q)
+{
+    return &t->places[q - t->set.requests];
+}
+
+/* The place behind one in the list of a request's choices, or NULL. */
+static struct place *next_choice(struct thermo *t, const struct place *p)
+{
+    return p->q->text.twins ? place_of(t, p->q->text.twins->owner) : NULL;
+}
+
+/* Places of a request that was prepared: the first waits for the stepping thread. */
+static uint64_t queue(struct thermo *t, struct place *p, thermo_sink *sink, void *ctx)
+{
+    uint64_t id = ++t->last_id;
+    for (struct place *i = p; i; i = next_choice(t, i)) {
+        i->state = QUEUED;
+        i->cancelled = 0;
+        i->sink = sink;
+        i->ctx = ctx;
+        i->after = NULL;
+        i->id = id;
+    }
+    t->n_requests++;
+    if (t->last)
+        t->last->after = p;
+    else
+        t->first = p;
+    t->last = p;
+    return id;
 }
 
 int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_sink *sink, void *ctx, uint64_t *id,
@@ -371,30 +424,23 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     if (r < 0)
         return fail(error, &e);
     if (!p) {
-        err_set(&e, ERR_FULL, "all %d places for requests are taken", t->set.n);
+        no_place(t, &e);
         return fail(error, &e);
     }
     pthread_mutex_lock(&t->preparing);
     request_begin(p->q, "");
     p->q->text.sampling.seed = t->args.seed + t->n_requests; /* n_requests: changed under both locks */
     if ((r = prepare(t, p->q, &q, &e)) == 0)
-        r = request_text(p->q, to_text, t, &e);
-    p->q->output.parts = 1;
-    pthread_mutex_lock(&t->lock);
-    p->state = r < 0 ? FREE : QUEUED;
-    if (r == 0) {
-        p->cancelled = 0;
-        p->sink = sink;
-        p->ctx = ctx;
-        p->after = NULL;
-        *id = p->id = ++t->last_id;
-        t->n_requests++;
-        if (t->last)
-            t->last->after = p;
-        else
-            t->first = p;
-        t->last = p;
+        r = take_twins(t, p->q, &e);
+    for (struct place *i = p; i && r == 0; i = next_choice(t, i)) {
+        r = request_text(i->q, to_text, t, &e);
+        i->q->output.parts = 1;
     }
+    pthread_mutex_lock(&t->lock);
+    if (r == 0)
+        *id = queue(t, p, sink, ctx);
+    for (struct place *i = r < 0 ? p : NULL; i; i = next_choice(t, i))
+        i->state = FREE;
     pthread_mutex_unlock(&t->lock);
     pthread_mutex_unlock(&t->preparing);
     if (r < 0)
@@ -472,11 +518,6 @@ const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes)
 
 /* ---- the stepping thread ---- */
 
-static struct place *place_of(struct thermo *t, const struct request *q)
-{
-    return &t->places[q - t->set.requests];
-}
-
 static void tell(struct thermo *t, const struct place *p)
 {
     t->said.n = t->said.taken = 0;
@@ -494,7 +535,8 @@ static int offer(struct place *p, struct said *of)
         const char after = text[n];
         text[n] = 0;
         const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = n,
-                                         .part = n ? of->part[of->taken] : p->part, .token = p->token, .n_tokens = p->q->n_made };
+                                         .part = n ? of->part[of->taken] : p->part, .token = p->token, .n_tokens = p->q->n_made,
+                                         .choice = p->q->choice };
         int taken = p->sink(p->ctx, &ev) != THERMO_PAUSE;
         text[n] = after;
         if (!taken)
@@ -539,7 +581,7 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     struct request *q = p->q;
     struct thermo_event ev = { .size = sizeof ev, .type = THERMO_END, .id = p->id, .stop = batch_end_names[end],
                                .prompt_tokens = q->n_prompt, .shared_tokens = q->text.n_shared, .n_tokens = q->n_made,
-                               .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text) };
+                               .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text), .choice = q->choice };
     release(t, p);
     p->ended = 0;
     tell(t, p);
@@ -588,7 +630,8 @@ static void take_asked(struct thermo *t)
     struct place *p = t->first;
     t->first = t->last = NULL;
     for (struct place *i = p; i; i = i->after)
-        i->state = OPEN;
+        for (struct place *k = i; k; k = next_choice(t, k))
+            k->state = OPEN;
     pthread_mutex_unlock(&t->lock);
     for (struct err e; p; p = p->after)
         batch_add(&t->set.batch, &p->q->text, &e); /* was checked when it was submitted */

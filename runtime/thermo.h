@@ -99,7 +99,8 @@ struct thermo_request {
 
 enum thermo_event_type {
     THERMO_TOKEN,             /* a token of the text */
-    THERMO_END                /* the request has ended; its id means nothing from here on */
+    THERMO_END                /* the text has ended; with the last one of its request ("choices" of the fields says how many there
+                               * are) the id means nothing any more */
 };
 
 /* What an event's text is: the text that was asked for, or what a model thinks before it answers
@@ -124,6 +125,7 @@ struct thermo_event {
     int n_thought_tokens;     /* of n_tokens, those of thoughts, with their marks */
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */
+    int choice;               /* which continuation of the prompt, from 0: the one with the seed + choice */
 };
 
 /* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing
@@ -157,7 +159,7 @@ THERMO_API int thermo_submit(struct thermo *t, const struct thermo_request *q, t
  * have been told by their ends, and the next step goes on with the others. */
 THERMO_API int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *e);
 
-/* Ends a request, also one that waits, at the beginning of the next step: its sink has "interrupted".
+/* Ends a request, also one that waits, at the beginning of the next step: its sink has "interrupted", for each choice that is open.
  * 0, or THERMO_E_USAGE: no request with this id is open. Any thread. */
 THERMO_API int thermo_cancel(struct thermo *t, uint64_t id);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITS, READS, DECODES, ENDED };
+enum { WAITS, FOLLOWS, READS, DECODES, ENDED }; /* FOLLOWS: a twin, until the prompt has been read */
 
 #define FIRST   3  /* steps without guesses: what else is there to compare with */
 #define REFRESH 32 /* steps with guesses before one without */
@@ -40,8 +40,8 @@ static int pages_needed(const struct batch *b, const struct batch_text *t, int n
 static int pages_needed_in_all(const struct batch *b, const struct batch_text *t)
 {
     int n = pages_needed(b, t, t->n_prompt);
-    for (int i = 0; i < t->n_twins; i++) /* its own begin within the prompt's last page */
-        n += pages_needed(b, &t->twins[i], t->n_prompt) - t->n_prompt / SCHEDULE_KV_PAGE;
+    for (const struct batch_text *x = t->twins; x; x = x->twins) /* its own begin within the prompt's last page */
+        n += pages_needed(b, x, t->n_prompt) - t->n_prompt / SCHEDULE_KV_PAGE;
     return n;
 }
 
@@ -99,17 +99,24 @@ void batch_pause(struct batch_text *t, int paused)
     t->paused = paused;
 }
 
-int batch_add(struct batch *b, struct batch_text *t, struct err *e)
+static void begin_to_wait(struct batch_text *t, int state)
 {
-    int r = batch_check(b, t, e);
-    if (r < 0)
-        return r;
-    t->state = WAITS;
+    t->state = state;
     t->paused = 0;
     t->after = NULL;
     t->n_made = t->n_drawn = t->n_read = t->n_shared = 0;
     t->logprob = 0;
     memset(t->guesses, 0, sizeof t->guesses);
+}
+
+int batch_add(struct batch *b, struct batch_text *t, struct err *e)
+{
+    int r = batch_check(b, t, e);
+    if (r < 0)
+        return r;
+    begin_to_wait(t, WAITS);
+    for (struct batch_text *x = t->twins; x; x = x->twins)
+        begin_to_wait(x, FOLLOWS);
     if (b->last)
         b->last->after = t;
     else
@@ -145,6 +152,7 @@ static void end_text(struct batch *b, struct batch_text *t, enum batch_end end, 
 static void end(struct batch *b, struct batch_text *t, enum batch_end how, const struct err *why)
 {
     int was = t->state, i = 0;
+    struct batch_text *twin = was == DECODES ? NULL : t->twins;
     struct err copy = { 0 };
     if (why)
         copy = *why;
@@ -157,14 +165,18 @@ static void end(struct batch *b, struct batch_text *t, enum batch_end how, const
         b->reserved -= was == READS ? pages_needed_in_all(b, t) : pages_needed(b, t, t->n_prompt);
         session_done(&t->session);
     }
-    for (i = 0; was != DECODES && i < t->n_twins; i++)
-        end_text(b, &t->twins[i], how, why ? &copy : NULL);
+    while (twin) { /* which is the caller's again once it has ended */
+        struct batch_text *x = twin;
+        twin = x->twins;
+        end_text(b, x, how, why ? &copy : NULL);
+    }
     end_text(b, t, how, why ? &copy : NULL);
 }
 
 void batch_cancel(struct batch *b, struct batch_text *t)
 {
-    end(b, t, BATCH_CANCELLED, NULL);
+    if (t->state != FOLLOWS)
+        end(b, t, BATCH_CANCELLED, NULL);
 }
 
 /* ---- beginnings ---- */
@@ -215,29 +227,27 @@ static int begin_next(struct batch *b, struct err *e)
     return 1;
 }
 
-/* Others go on from a prompt that has been read. */
-static void begin_twins(struct batch *b, struct batch_text *t)
+/* Others go on from a prompt that has been read: how many, into began[max_batch]. */
+static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text **began)
 {
+    int n = 0;
     b->reserved -= pages_needed_in_all(b, t);
     b->reserved += pages_needed(b, t, t->n_prompt);
     t->state = DECODES;
-    for (int i = 0; i < t->n_twins; i++) {
-        struct batch_text *x = &t->twins[i];
+    for (struct batch_text *x = t->twins, *next; x; x = next) {
         struct err why = { 0 };
+        next = x->twins;
         const struct session_config c = { .sampling = x->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
-        x->prompt = t->prompt;
-        x->n_prompt = x->n_read = x->n_shared = t->n_prompt;
-        x->n_twins = x->n_made = x->n_drawn = 0;
-        x->logprob = 0;
-        x->paused = 0;
-        memset(x->guesses, 0, sizeof x->guesses);
+        x->n_read = x->n_shared = t->n_prompt;
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
             end_text(b, x, BATCH_FAILED, &why);
             continue;
         }
         b->reserved += pages_needed(b, x, x->n_prompt);
         enter(b, x, DECODES);
+        began[n++] = x;
     }
+    return n;
 }
 
 /* ---- tokens ---- */
@@ -461,13 +471,11 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
     t->n_read += p->n;
     if (t->n_read < t->n_prompt)
         return;
-    struct batch_text *twins = t->twins;
-    int n = t->n_twins;
-    begin_twins(b, t);
+    struct batch_text *began[BUDGET_MAX_BATCH];
+    int n = begin_twins(b, t, began);
     draw_or_end(b, t); /* the caller may forget it when it ends: not so its twins */
     for (int i = 0; i < n; i++)
-        if (twins[i].state == DECODES)
-            draw_or_end(b, &twins[i]);
+        draw_or_end(b, began[i]);
 }
 
 /* A step that read no prompt. */

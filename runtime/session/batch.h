@@ -30,8 +30,8 @@ struct batch_text {
     int n;                       /* tokens to make, at most; >= 0 */
     int ignore_eos;
     struct sample_params sampling;
-    struct batch_text *twins;    /* [n_twins]: others with this prompt, of which only n, ignore_eos and sampling count; not added
-                                  * by themselves */
+    struct batch_text *twins;    /* the first of n_twins others with the same prompt, which is read once; each points to the next by its
+                                  * own `twins`. They are not added by themselves */
     int n_twins;
     void *owner;
     /* what became of it */
@@ -92,7 +92,8 @@ int batch_check(const struct batch *b, const struct batch_text *t, struct err *e
 
 /* A text that has no part in steps until this is taken back, its place and its tokens kept; also from the token callback. */
 void batch_pause(struct batch_text *t, int paused);
-void batch_cancel(struct batch *b, struct batch_text *t); /* one that has not ended; a text with twins takes those along that wait */
+/* One that has not ended. As long as a text with twins reads its prompt, it takes them along, and cancelling a twin does nothing. */
+void batch_cancel(struct batch *b, struct batch_text *t);
 
 /* 1: something was done; 0: there is nothing to do; ERR_*: of a pass, and the texts that took part have ended. */
 int batch_step(struct batch *b, struct err *e);

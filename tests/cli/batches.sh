@@ -64,6 +64,18 @@ assert top['best'] and sum(l['best'] for l in c) == 1 and open('$tmp/text').read
 assert len({l['text'] for l in c}) == 3 and lines('best')[-1]['best'] == top['n']"
 }
 check "the best of three: each is what its seed gives alone" best
+choices()
+{
+    echo '{"id": "c", "prompt": "Once upon a time", "n": 16, "seed": 5, "choices": 3}' | serve > "$tmp/choices" || return 1
+    py "
+l = [x for x in lines('choices') if x.get('id') == 'c']
+for i in range(3):
+    own = [x for x in l if x['choice'] == i]
+    assert [x['type'] for x in own] == ['token'] * 16 + ['done'] and [x.get('n') for x in own[:-1]] == list(range(1, 17)), own
+    assert ''.join(x['text'] for x in own) == open('$tmp/alone%d' % i).read()[:-1], own
+assert len(l) == 3 * 17"
+}
+check "serve: three choices are these, each line says of which" choices
 # Batch sizes with threads and queue depths of their own, whatever is best here: the same texts, and telemetry says who made them.
 own_configurations()
 {

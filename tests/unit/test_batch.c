@@ -68,6 +68,7 @@ static void make_texts(void)
         twins[i].sampling.seed = 100 + (uint64_t)i;
         twins[i].n -= i;
         twins[i].owner = &together[TEXTS + i];
+        twins[i].twins = i + 1 < TWINS ? &twins[i + 1] : NULL;
     }
 }
 
@@ -267,6 +268,7 @@ static void test_errors(void)
     const struct batch_config q = batch_of(g);
     int failed = 0, right = 1, errors = 0;
     texts[4].n_twins = 0;
+    texts[4].twins = NULL;
     memset(together, 0, sizeof together);
     CHECK(batch_init(&b, &q, &e) == 0);
     for (int i = 0; i < TEXTS; i++)

@@ -244,6 +244,72 @@ static void pauses(void)
     thermo_close(t);
 }
 
+/* ---- choices ---- */
+
+struct choices {
+    struct answer a[3];
+    int ended, wrong;
+};
+
+static int take_choice(void *ctx, const struct thermo_event *ev)
+{
+    struct choices *c = ctx;
+    if (ev->choice < 0 || ev->choice > 2) {
+        c->wrong++;
+        return 0;
+    }
+    c->ended += ev->type == THERMO_END;
+    return take(&c->a[ev->choice], ev);
+}
+
+static int ask_choices(struct thermo *t, int n, struct choices *c, uint64_t *id, struct thermo_error *e)
+{
+    char text[160];
+    snprintf(text, sizeof text, "{\"choices\": %d, %s", n, fields[2] + 1);
+    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+    return thermo_submit(t, &q, take_choice, c, id, e);
+}
+
+/* Each is the request with its seed; they go on where others pause, and end together where they are cancelled. */
+static void choices(void)
+{
+    struct thermo *t = open_one(3, 0);
+    struct answer one[3] = { { .n = 0 } };
+    struct choices c = { .a[1].pauses = 2 }, waits = { .ended = 0 }, gone = { .ended = 0 };
+    struct thermo_error e = { 0 };
+    uint64_t id, last;
+    for (int i = 0; i < 3; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"tokens\": [1], \"n\": 30, \"seed\": %d, \"temp\": 1.2, \"ignore_eos\": true}", 9 + i);
+        const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+        CHECK(thermo_submit(t, &q, take, &one[i], &id, &e) == 0);
+        drain(t);
+    }
+    CHECK(ask_choices(t, 3, &c, &id, &e) == 0 && ask_choices(t, 3, &waits, &last, &e) == 0 && last == id + 1);
+    for (int i = 0; i < 200 && waits.ended < 3; i++)
+        thermo_step(t, 100, NULL);
+    CHECK_MSG(c.ended == 3 && waits.ended == 3 && !c.wrong, "%d and %d of 3 ended, %d wrong", c.ended, waits.ended, c.wrong);
+    for (int i = 0; i < 3; i++)
+        CHECK(c.a[i].n == 30 && !memcmp(c.a[i].tokens, one[i].tokens, sizeof one[i].tokens) &&
+              !memcmp(waits.a[i].tokens, one[i].tokens, sizeof one[i].tokens));
+    CHECK(memcmp(c.a[0].tokens, c.a[1].tokens, 30 * sizeof(int32_t)) && thermo_cancel(t, id) == THERMO_E_USAGE);
+    /* Cancelled while it waits, and while one pauses. */
+    c = waits = (struct choices){ .a[2].pauses = 1 << 30 };
+    CHECK(ask_choices(t, 3, &c, &id, &e) == 0 && ask_choices(t, 2, &waits, &last, &e) == 0 && thermo_cancel(t, last) == 0);
+    for (int i = 0; i < 5; i++)
+        CHECK(thermo_step(t, 0, NULL) == 1);
+    CHECK(waits.ended == 2 && !strcmp(waits.a[1].stop, "interrupted") && c.a[0].n > 2 && c.a[2].n == 0);
+    CHECK(thermo_cancel(t, id) == 0 && thermo_step(t, 0, NULL) == 0 && c.ended == 3 && !strcmp(c.a[2].stop, "interrupted"));
+    /* Three of twelve places a time. */
+    CHECK(ask_choices(t, 4, &gone, &id, &e) == THERMO_E_LIMIT && strstr(e.message, "3 sequences"));
+    for (int i = 0; i < 4; i++)
+        CHECK(ask_choices(t, 3 - (i == 3), &c, &id, &e) == 0);
+    CHECK(ask_choices(t, 2, &gone, &last, &e) == THERMO_E_FULL && !gone.ended && ask_choices(t, 1, &gone, &last, &e) == 0);
+    thermo_interrupt(t);
+    CHECK(thermo_step(t, 0, NULL) == THERMO_E_INTERRUPTED && gone.ended == 1);
+    thermo_close(t);
+}
+
 static void from_a_sink(void)
 {
     struct thermo *t = open_one(1, 0);
@@ -444,6 +510,7 @@ int main(void)
     many();
     places();
     pauses();
+    choices();
     from_a_sink();
     interrupts();
     wrong();

@@ -270,6 +270,7 @@ static int answer(struct talk *t, struct err *e)
     }
     if (r == 0)
         r = feed(t, ids, n, e);
+    session_prompted(&t->session);
     free(ids);
     if (r < 0 || stop_asked)
         return r;

@@ -232,6 +232,7 @@ static int run_loaded(struct run *r, struct err *e)
     r->ids = NULL;
     if (c == 0) {
         int64_t start = progress_now_ns();
+        session_prompted(&r->session);
         int drafts = r->a->guess == GENERATE_GUESS_DRAFT, mtp = r->a->guess == GENERATE_GUESS_MTP;
         const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : GUESS_USUAL,
                                         .source = drafts ? draft_guess : mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,

@@ -27,7 +27,8 @@ static const struct opt_usage usage = {
     "thermo-run serve", "--stdio",
     "Answer requests without loading the model again. Each line of standard input is a JSON object: a request with \"id\" and \"prompt\" "
     "(or \"tokens\"), and what differs from the options here: \"n\", \"temp\", \"top_k\", \"top_p\", \"min_p\", \"repeat_penalty\", "
-    "\"repeat_last_n\", \"seed\", \"stop\", \"ignore_eos\"; or {\"cancel\": ID}. With --chat the prompt is a user's message, or "
+    "\"repeat_last_n\", \"presence_penalty\", \"frequency_penalty\", \"logit_bias\", \"logprobs\", \"seed\", \"stop\", "
+    "\"ignore_eos\"; or {\"cancel\": ID}. With --chat the prompt is a user's message, or "
     "\"messages\" are a conversation. Each line of standard output is an object with \"type\": ready, token, done, error, summary. "
     "Requests are made together, as many at once as there are sequences, and each gives what it gives alone. At the end of the input "
     "those that are open are finished. docs/batches.md has the fields.",
@@ -139,7 +140,10 @@ static int answer(void *ctx, const struct thermo_event *ev)
         say_id(q->id);
         say_choice(q, ev);
         if (ev->token >= 0)
-            print(",\"n\":%d,\"token\":%d", ev->n_tokens, ev->token);
+            print_json_to(stdout, ",\"n\":%d,\"token\":%d,\"logprob\":%.9g", ev->n_tokens, ev->token, ev->token_logprob);
+        for (int i = 0; i < ev->n_top; i++)
+            print_json_to(stdout, "%s{\"id\":%d,\"logprob\":%.9g}%s", i ? "," : ",\"top\":[", ev->top[i].id, ev->top[i].logprob,
+                          i + 1 < ev->n_top ? "" : "]");
         print("%s,\"text\":", ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
         report_string(stdout, ev->text, ev->text_bytes);
         end_line();

@@ -83,9 +83,10 @@ static int hash_options(struct hash *h, const struct run *q, struct err *e)
     const struct setup *s = &q->set.setup;
     const struct engine_config *c = &s->config;
     char text[512];
-    snprintf(text, sizeof text, "%s %d %d %d %.17g %d %.17g %.17g %.17g %d %d %d %d %d %.17g %s", THERMO_VERSION, a->n, a->ignore_eos,
-             a->chat, a->sampling.temp, a->sampling.top_k, a->sampling.top_p, a->sampling.min_p, a->sampling.repeat_penalty,
-             a->sampling.repeat_last_n, a->thinking, (int)c->mode, c->choice.kv_f16, c->act_q8, c->recall, kernels->name);
+    snprintf(text, sizeof text, "%s %d %d %d %.17g %d %.17g %.17g %.17g %d %.17g %.17g %d %d %d %d %.17g %s", THERMO_VERSION, a->n,
+             a->ignore_eos, a->chat, a->sampling.temp, a->sampling.top_k, a->sampling.top_p, a->sampling.min_p, a->sampling.repeat_penalty,
+             a->sampling.repeat_last_n, a->sampling.presence_penalty, a->sampling.frequency_penalty, a->thinking,
+             (int)c->mode, c->choice.kv_f16, c->act_q8, c->recall, kernels->name);
     hash_update_str(h, text);
     hash_update_u32(h, (uint32_t)c->choice.context);
     hash_update_str(h, a->column ? a->column : "");

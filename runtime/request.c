@@ -61,13 +61,14 @@ void request_twin(struct request *q, const struct request *of, int i)
     q->text.owner = q;
     q->text.prompt = ids;
     q->text.sampling.seed += (uint64_t)i;
+    q->text.sampling.bias = q->bias;
     q->text.twins = NULL;
     q->text.n_twins = 0;
 }
 
 /* ---- fields ---- */
 
-enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING };
+enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING, BIAS };
 
 struct field {
     struct fields row;
@@ -91,6 +92,10 @@ static const struct field fields[] = {
     { TAKEN("min_p"), REAL, AT(min_p), 0, 1 },
     { TAKEN("repeat_penalty"), REAL, AT(repeat_penalty), 0.01, 100 },
     { TAKEN("repeat_last_n"), INT, AT(repeat_last_n), -1, MODEL_MAX_CONTEXT },
+    { TAKEN("presence_penalty"), REAL, AT(presence_penalty), -2, 2 },
+    { TAKEN("frequency_penalty"), REAL, AT(frequency_penalty), -2, 2 },
+    { TAKEN("logit_bias"), BIAS, 0, 0, 0 },
+    { TAKEN("logprobs"), INT, offsetof(struct request, text.logprobs), 0, BATCH_TOP },
     { TAKEN("seed"), U64, AT(seed), 0, 0x1p63 },
     { TAKEN("stop"), STOP, 0, 0, 0 },
     { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
@@ -100,13 +105,10 @@ static const struct field fields[] = {
     OTHER("metadata", NO_EFFECT, NULL),
     OTHER("store", NO_EFFECT, NULL),
     OTHER("stream", NO_EFFECT, NULL), /* there is a line for each token, and one with what is left */
-    OTHER("frequency_penalty", IF_EMPTY, "\"repeat_penalty\" is the only one"),
-    OTHER("presence_penalty", IF_EMPTY, "\"repeat_penalty\" is the only one"),
-    OTHER("logit_bias", IF_EMPTY, "logits are used as they are"),
-    OTHER("logprobs", IF_EMPTY, "\"done\" has the mean of them"),
     OTHER("tools", IF_EMPTY, "describe them in a system message"),
     OTHER("tool_choice", IF_EMPTY, "describe tools in a system message"),
     OTHER("response_format", IF_EMPTY, "answers are what the model writes"),
+    OTHER("top_logprobs", REFUSED, "its name here is \"logprobs\""),
     OTHER("model", REFUSED, "--model says which"),
     OTHER("max_tokens", REFUSED, "its name here is \"n\""),
     OTHER("max_completion_tokens", REFUSED, "its name here is \"n\""),
@@ -158,6 +160,27 @@ static int set_stops(struct request *q, const struct js *j, struct err *e)
             return err_set(e, ERR_FORMAT, "\"stop\" is not a string of 1 to %d bytes, or an array of at most %d of them", REQUEST_STOP,
                            REQUEST_STOPS);
         q->stops[q->n_stops++] = strcpy(q->stop_text[i], s);
+    }
+    return 0;
+}
+
+static int set_bias(struct request *q, const struct js *j, struct err *e)
+{
+    int n_vocab = q->shared->s->pack->h.n_vocab;
+    if (!js_is_object(j) || js_key(j, REQUEST_BIASES))
+        return err_set(e, ERR_FORMAT, "\"logit_bias\" is not an object of at most %d tokens", REQUEST_BIASES);
+    q->text.sampling.bias = q->bias;
+    q->text.sampling.n_bias = 0;
+    const char *key;
+    for (size_t i = 0; (key = js_key(j, i)); i++) {
+        size_t digits = strspn(key, "0123456789");
+        long id = digits && digits < 10 && !key[digits] ? strtol(key, NULL, 10) : -1;
+        double v;
+        if (id < 0 || id >= n_vocab)
+            return err_set(e, ERR_FORMAT, "\"logit_bias\": \"%.40s\" is not a token id from 0 to %d", key, n_vocab - 1);
+        if (!js_num(js_get(j, key), &v) || !(v >= -100 && v <= 100))
+            return err_set(e, ERR_FORMAT, "\"logit_bias\" of token %ld is not a number from -100 to 100", id);
+        q->bias[q->text.sampling.n_bias++] = (struct sample_bias){ (int32_t)id, (float)v };
     }
     return 0;
 }
@@ -271,6 +294,7 @@ static int read_field(struct request *q, const struct field *f, const struct js 
     case U64: return set_number(q, f, v, e);
     case STOP: return set_stops(q, v, e);
     case IGNORE_EOS: return set_ignore_eos(q, v, e);
+    case BIAS: return fields_given(v) ? set_bias(q, v, e) : 0;
     case THINKING: return read_thinking(v, &q->thinking, e);
     default: return 0;
     }

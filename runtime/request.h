@@ -17,6 +17,7 @@
 #define REQUEST_ID    64   /* bytes of an id, */
 #define REQUEST_STOPS 8    /* stop strings of a request, */
 #define REQUEST_STOP  64   /* and bytes of each, at most */
+#define REQUEST_BIASES 300 /* tokens of "logit_bias" */
 
 /* A line: request_line_bytes(context). Beside it, per byte: JSON's copy, the tokenizer's 80, a token. */
 #define REQUEST_LINE           8192
@@ -48,6 +49,7 @@ struct request {
     const char *stops[REQUEST_STOPS];
     char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
     int n_stops;
+    struct sample_bias bias[REQUEST_BIASES]; /* text.sampling points to them */
     struct output output;
     int is_chat, thinking, thinks; /* its tokens are an answer, which may begin with a thought; enum chat_thinking */
     int n_thought;             /* of n_made, those of thoughts, with their marks */
@@ -71,9 +73,10 @@ void request_done(struct request *q); /* accepts a zeroed one */
 void request_begin(struct request *q, const char *id);
 
 /* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
- * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array),
- * ignore_eos, thinking (of messages). Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a
- * prompt in place of these. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
+ * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty,
+ * logit_bias (an object: a token's id, what is added), logprobs, seed, stop (a string or an array), ignore_eos, thinking (of messages).
+ * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
+ * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
 
 /* The i-th continuation of what another asks for, with a seed of its own. */

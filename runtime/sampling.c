@@ -24,6 +24,10 @@ int sampling_options(struct opt *rows, struct sample_params *p)
           .min = 0.01, .max = 100, .help = "Divide the logits of recent tokens by X; 1: none.", .def = "1" },
         { .name = "repeat-last-n", .type = OPT_INT, .dest = &p->repeat_last_n, .arg = "N",
           .min = -1, .max = MODEL_MAX_CONTEXT, .help = "How many tokens are recent; -1: all.", .def = "64" },
+        { .name = "presence-penalty", .type = OPT_DOUBLE, .dest = &p->presence_penalty, .arg = "X", .min = -2, .max = 2,
+          .help = "Take X from the logits of tokens that have been made; 0: nothing.", .def = "0" },
+        { .name = "frequency-penalty", .type = OPT_DOUBLE, .dest = &p->frequency_penalty, .arg = "X", .min = -2, .max = 2,
+          .help = "Take X from the logit of a token for each time that it has been made; 0: nothing.", .def = "0" },
     };
     memcpy(rows, all, sizeof all);
     return SAMPLING_OPTIONS;

@@ -6,7 +6,7 @@
 
 #include "runtime/session/sample.h"
 
-#define SAMPLING_OPTIONS 6
+#define SAMPLING_OPTIONS 8
 
 void sampling_init(struct sample_params *p); /* the defaults */
 int sampling_options(struct opt *rows, struct sample_params *p); /* how many were filled */

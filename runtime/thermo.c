@@ -93,6 +93,7 @@ struct thermo {
     uint64_t n_made;        /* tokens */
     struct said said;
     const struct output *from; /* whose text `said` is */
+    struct thermo_top top[BATCH_TOP];
     struct said *held[BUDGET_MAX_BATCH]; /* [max_batch]: buffers that no place has */
     int n_held, n_paused;
 };
@@ -525,8 +526,11 @@ static void tell(struct thermo *t, const struct place *p)
 }
 
 /* 1: the sink took all of it, event by event. */
-static int offer(struct place *p, struct said *of)
+static int offer(struct thermo *t, struct place *p, struct said *of)
 {
+    const struct batch_text *b = &p->q->text;
+    for (int i = 0; i < b->n_top; i++)
+        t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
     do {
         size_t n = 0, left = of->n - of->taken;
         char *text = of->text + of->taken;
@@ -536,7 +540,8 @@ static int offer(struct place *p, struct said *of)
         text[n] = 0;
         const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = n,
                                          .part = n ? of->part[of->taken] : p->part, .token = p->token, .n_tokens = p->q->n_made,
-                                         .choice = p->q->choice };
+                                         .choice = p->q->choice, .token_logprob = p->token < 0 ? 0 : b->token_logprob, .top = t->top,
+                                         .n_top = p->token < 0 ? 0 : b->n_top };
         int taken = p->sink(p->ctx, &ev) != THERMO_PAUSE;
         text[n] = after;
         if (!taken)
@@ -557,7 +562,7 @@ static int on_token(void *ctx, struct batch_text *b, int32_t id)
     p->token = id;
     p->part = p->q->n_thought > n_thought ? THERMO_THOUGHT : THERMO_TEXT;
     t->n_made++;
-    if (offer(p, &t->said))
+    if (offer(t, p, &t->said))
         return stopped;
     p->held = t->held[--t->n_held];
     *p->held = t->said;
@@ -653,7 +658,7 @@ static int offer_held(struct thermo *t)
         struct place *p = &t->places[i];
         if (!p->held)
             continue;
-        int taken = offer(p, p->held), late = now - p->since_ns > (int64_t)t->pause_ms * 1000000;
+        int taken = offer(t, p, p->held), late = now - p->since_ns > (int64_t)t->pause_ms * 1000000;
         any |= taken || late;
         if (taken && p->ended) {
             finish(t, p, p->end, p->why.code ? &p->why : NULL);

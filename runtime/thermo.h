@@ -107,6 +107,11 @@ enum thermo_event_type {
  * (of requests with messages). With "thinking": "hide" thoughts have no text. */
 enum thermo_part { THERMO_TEXT, THERMO_THOUGHT };
 
+struct thermo_top {
+    int32_t id;
+    double logprob;
+};
+
 /* Borrowed during the call of a sink. */
 struct thermo_event {
     size_t size;
@@ -117,6 +122,12 @@ struct thermo_event {
     int part;                 /* enum thermo_part, of all of the text */
     int token, n_tokens;      /* TOKEN: its id, or -1: more text of the token before, of the other
                                * part; tokens of the text so far */
+    /* TOKEN: natural logarithms of probabilities by the model, before temperature, penalties, bias and
+     * masks: of this token; of the likeliest at its place, as many as "logprobs" asks for. token -1:
+     * none */
+    double token_logprob;
+    const struct thermo_top *top; /* [n_top], the likeliest first */
+    int n_top;
     /* END */
     const char *stop;         /* "length" "eos" "stop" "context" "interrupted" (cancelled), or
                                * "error" */

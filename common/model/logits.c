@@ -20,6 +20,22 @@ double logits_log_sum(const float *x, int n, int *top)
     return (double)x[best] + log(sum);
 }
 
+int logits_best(const float *x, int n, int k, int32_t *ids)
+{
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        int at = found;
+        if (!(x[i] > -INFINITY) || (found == k && !(k > 0 && x[i] > x[ids[k - 1]]))) /* nearly all */
+            continue;
+        found += found < k;
+        at = at < k ? at : k - 1;
+        for (; at > 0 && x[i] > x[ids[at - 1]]; at--)
+            ids[at] = ids[at - 1];
+        ids[at] = i;
+    }
+    return found;
+}
+
 /* Once for each row of logits: nothing but additions where all are finite. */
 static int all_finite(const float *x, int n)
 {

@@ -2,9 +2,13 @@
 #define COMMON_MODEL_LOGITS_H
 
 /* Distributions of the next token, as logits give them. Sums in double, in the order of the tokens. Thread-safe; cannot fail. */
+#include <stdint.h>
 
 /* ln of the sum of exp(x[i]), f32[n], n > 0; ln p(i) is x[i] less that. *top, unless NULL: the likeliest, the first among equals. */
 double logits_log_sum(const float *x, int n, int *top);
+
+/* The k largest of x[n], the largest first, among equals the first first; without minus infinity and NaN. ids[k]; how many there are. */
+int logits_best(const float *x, int n, int k, int32_t *ids);
 
 /* Can a token be drawn by them? The first that is NaN or infinite; 0 where all are minus infinity; -1: they can. Some may be minus
  * infinity. */

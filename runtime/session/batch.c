@@ -205,6 +205,13 @@ static void enter(struct batch *b, struct batch_text *t, int state)
     b->texts[b->n_texts++] = t;
 }
 
+static struct session_config config_of(const struct batch *b, const struct batch_text *t, int n_prompt)
+{
+    struct session_config c = { .sampling = t->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
+    c.sampling.n_prompt = n_prompt;
+    return c;
+}
+
 /* The first that waits, where there is room for it. 1: it has begun. */
 static int begin_next(struct batch *b, struct err *e)
 {
@@ -215,7 +222,7 @@ static int begin_next(struct batch *b, struct err *e)
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && b->texts[i]->n_twins)
             return 0;
-    const struct session_config c = { .sampling = t->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
+    const struct session_config c = config_of(b, t, t->n_prompt);
     const struct batch_text *like = same_beginning(b, t, &shared);
     r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
     if (r < 0)
@@ -237,7 +244,7 @@ static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text 
     for (struct batch_text *x = t->twins, *next; x; x = next) {
         struct err why = { 0 };
         next = x->twins;
-        const struct session_config c = { .sampling = x->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
+        const struct session_config c = config_of(b, x, t->n_prompt);
         x->n_read = x->n_shared = t->n_prompt;
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
             end_text(b, x, BATCH_FAILED, &why);
@@ -260,6 +267,16 @@ static int is_eog(const struct batch *b, int32_t id)
     return 0;
 }
 
+/* Before the logits are changed. The sum of their exponentials, as a logarithm. */
+static double look_at(struct batch_text *t, const float *logits, int n_vocab)
+{
+    double sum = logits_log_sum(logits, n_vocab, NULL);
+    t->n_top = logits_best(logits, n_vocab, t->logprobs, t->top);
+    for (int i = 0; i < t->n_top; i++)
+        t->top_logprob[i] = (double)logits[t->top[i]] - sum;
+    return sum;
+}
+
 /* Draws what follows the session's first `held` tokens, from their logits, or, where these are NULL, from the session's own. 1: the
  * text goes on with it; else how it ended is in *how. */
 static int draw(struct batch *b, struct batch_text *t, int held, float *logits, enum batch_end *how, struct err *why)
@@ -272,9 +289,11 @@ static int draw(struct batch *b, struct batch_text *t, int held, float *logits, 
     *how = BATCH_FAILED;
     if (logits ? session_check_logits(&t->session, logits, held, why) < 0 : !(logits = session_logits(&t->session, why)))
         return 0;
+    double sum = look_at(t, logits, c->pack->h.n_vocab);
     t->last = session_sample_at(&t->session, held, logits, b->c.eog, n_never);
     t->n_drawn++;
-    t->logprob += (double)logits[t->last] - logits_log_sum(logits, c->pack->h.n_vocab, NULL);
+    t->token_logprob = (double)logits[t->last] - sum;
+    t->logprob += t->token_logprob;
     *how = BATCH_EOS;
     if (!t->ignore_eos && is_eog(b, t->last))
         return 0;

@@ -23,13 +23,16 @@
 enum batch_end { BATCH_LENGTH, BATCH_EOS, BATCH_STOP, BATCH_CONTEXT, BATCH_CANCELLED, BATCH_FAILED };
 extern const char *const batch_end_names[]; /* "length" "eos" "stop" "context" "interrupted" "error" */
 
+#define BATCH_TOP 20
+
 struct batch_text {
     /* the caller's, constant from batch_add until the text has ended */
     const int32_t *prompt;       /* [n_prompt], 1 <= n_prompt <= context */
     int n_prompt;
     int n;                       /* tokens to make, at most; >= 0 */
     int ignore_eos;
-    struct sample_params sampling;
+    int logprobs;                /* alternatives that each token has, BATCH_TOP at most */
+    struct sample_params sampling; /* whose n_prompt the batch sets */
     struct batch_text *twins;    /* the first of n_twins others with the same prompt, which is read once; each points to the next by its
                                   * own `twins`. They are not added by themselves */
     int n_twins;
@@ -38,6 +41,11 @@ struct batch_text {
     int n_made, n_drawn;         /* tokens of the text; with the one that ended it */
     int n_shared;                /* tokens of the prompt that another text had read */
     double logprob;              /* sum over those drawn */
+    /* Of the last one: natural logarithms of probabilities before bias, penalties, tokens that are not drawn and temperature; of it and of
+     * the likeliest there were */
+    double token_logprob, top_logprob[BATCH_TOP];
+    int32_t top[BATCH_TOP];
+    int n_top;
     /* the batch's */
     struct session session;
     int state, n_read, paused;

@@ -103,18 +103,40 @@ static struct candidate ranked_at(struct ranked *r, int i)
     return r->c[r->n - 1 - i];
 }
 
-static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, const float *logits,
-                     const int32_t *history, int n)
+/* Counts the tokens of a history, where their ids are: a token that is there n times has -n for its id, until it is restored. */
+static void count(struct candidate *c, int n_vocab, const int32_t *history, int n)
 {
-    int window = s->p.repeat_last_n < 0 || s->p.repeat_last_n > n ? n : s->p.repeat_last_n;
-    float by = (float)s->p.repeat_penalty;
-    if (by == 1.0f)
-        return;
-    for (int i = n - window; i < n; i++) {
-        int32_t id = history[i];
-        if (id >= 0 && id < n_vocab && c[id].logit == logits[id]) /* once per token */
-            c[id].logit = logits[id] > 0 ? logits[id] / by : logits[id] * by;
+    for (int i = 0; i < n; i++)
+        if (history[i] >= 0 && history[i] < n_vocab)
+            c[history[i]].id = c[history[i]].id < 0 ? c[history[i]].id - 1 : -1;
+}
+
+/* The first time a token of a counted history is looked for: how often it is there; later 0. */
+static int counted(struct candidate *c, int n_vocab, int32_t id)
+{
+    int n = id >= 0 && id < n_vocab && c[id].id < 0 ? -c[id].id : 0;
+    if (n)
+        c[id].id = id;
+    return n;
+}
+
+static void penalise(const struct sample_params *p, struct candidate *c, int n_vocab, const int32_t *history, int n)
+{
+    int window = p->repeat_last_n < 0 || p->repeat_last_n > n ? n : p->repeat_last_n, k;
+    float by = (float)p->repeat_penalty;
+    if (by != 1.0f) {
+        count(c, n_vocab, history + n - window, window);
+        for (int i = n - window; i < n; i++)
+            if (counted(c, n_vocab, history[i]))
+                c[history[i]].logit = c[history[i]].logit > 0 ? c[history[i]].logit / by : c[history[i]].logit * by;
     }
+    if (!(fabs(p->frequency_penalty) > 0) && !(fabs(p->presence_penalty) > 0))
+        return;
+    int first = p->n_prompt < n ? p->n_prompt : n;
+    count(c, n_vocab, history + first, n - first);
+    for (int i = first; i < n; i++)
+        if ((k = counted(c, n_vocab, history[i])))
+            c[history[i]].logit = (float)((double)c[history[i]].logit - k * p->frequency_penalty - p->presence_penalty);
 }
 
 static double weight(struct candidate c, double top, double temp)
@@ -172,7 +194,10 @@ int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const 
     struct candidate *c = mem;
     for (int i = 0; i < n_vocab; i++)
         c[i] = (struct candidate){ isnan(logits[i]) ? -INFINITY : logits[i], i };
-    penalise(s, c, n_vocab, logits, history, n_history);
+    for (int i = 0; i < s->p.n_bias; i++)
+        if (s->p.bias[i].id >= 0 && s->p.bias[i].id < n_vocab)
+            c[s->p.bias[i].id].logit += s->p.bias[i].bias;
+    penalise(&s->p, c, n_vocab, history, n_history);
     if (s->p.temp <= 0) {
         int best = 0;
         for (int i = 1; i < n_vocab; i++)

@@ -2,11 +2,16 @@
 #define RUNTIME_SESSION_SAMPLE_H
 
 /* Choice of the next token. The order is the one users of llama.cpp know:
- *   repeat penalty -> top-k -> top-p -> min-p -> temperature -> draw,
+ *   bias -> repeat penalty -> frequency and presence penalties -> top-k -> top-p -> min-p -> temperature -> draw,
  * so top-p and min-p look at probabilities before temperature. Equal logits rank by ascending id;
  * the same logits, parameters and seed give the same tokens on every machine with the same libm. */
 #include <stddef.h>
 #include <stdint.h>
+
+struct sample_bias {
+    int32_t id;
+    float bias;            /* added to its logit */
+};
 
 struct sample_params {
     double temp;           /* <= 0: greedy */
@@ -15,6 +20,12 @@ struct sample_params {
     double min_p;          /* 0: all; keep p >= min_p * largest p */
     double repeat_penalty; /* 1: none; logits of recent tokens are divided by it (multiplied when negative) */
     int repeat_last_n;     /* how many recent tokens; 0: none, -1: all */
+    /* OpenAI's: a logit loses n * frequency, and presence where n > 0; n: how often the token is in the history behind its first
+     * n_prompt tokens. 0: none */
+    double frequency_penalty, presence_penalty;
+    int n_prompt;
+    const struct sample_bias *bias; /* [n_bias], borrowed */
+    int n_bias;
     uint64_t seed;
 };
 

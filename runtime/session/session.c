@@ -376,6 +376,11 @@ int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode
     return r;
 }
 
+void session_prompted(struct session *s)
+{
+    s->sampler.p.n_prompt = s->n_pos;
+}
+
 void session_sampling(struct session *s, const struct sample_params *p)
 {
     sampler_init(&s->sampler, p);

@@ -127,6 +127,9 @@ int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int
 int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode mode, const int32_t *never, int n_never,
                  int32_t *drawn, struct err *e);
 
+/* What it holds by now is the prompt: penalties on what was made (sample.h) are for what follows. */
+void session_prompted(struct session *s);
+
 /* Begin to draw anew, with other parameters. */
 void session_sampling(struct session *s, const struct sample_params *p);
 

@@ -20,6 +20,12 @@ static void check(const struct request *q)
     for (int i = 0; i < q->n_prompt; i++)
         if (q->ids[i] < 0 || q->ids[i] >= pack.h.n_vocab)
             abort();
+    if (!(p->presence_penalty >= -2 && p->presence_penalty <= 2) || !(p->frequency_penalty >= -2 && p->frequency_penalty <= 2) ||
+        p->n_bias < 0 || p->n_bias > REQUEST_BIASES || q->text.logprobs < 0 || q->text.logprobs > BATCH_TOP)
+        abort();
+    for (int i = 0; i < p->n_bias; i++)
+        if (p->bias[i].id < 0 || p->bias[i].id >= pack.h.n_vocab || !(p->bias[i].bias >= -100 && p->bias[i].bias <= 100))
+            abort();
     for (int i = 0; i < q->n_stops; i++)
         if (!*q->stops[i] || strlen(q->stops[i]) > REQUEST_STOP)
             abort();

@@ -8,6 +8,7 @@
 #include "tests/test.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@ static const struct io_backend *const backends[] = { &io_pread_backend, &io_urin
 
 struct story {
     float logits[MADE_MAX * ES_VOCAB]; /* that each token was drawn from */
-    int32_t drawn[MADE_MAX];
+    int32_t drawn[MADE_MAX], top[MADE_MAX][BATCH_TOP];
+    double logprob[MADE_MAX], top_logprob[MADE_MAX][BATCH_TOP]; /* before any is changed */
     int n, ended, end;
 };
 
@@ -27,6 +29,7 @@ static struct story alone[TEXTS + TWINS], together[TEXTS + TWINS];
 static int shared; /* texts whose prompts others had read in part */
 static struct guess_stats guessed;
 static const int32_t eog[] = { 7, 19 };
+static const struct sample_bias bias = { 11, 4.0f };
 
 static struct pack *open_pack(enum layout_form form, int experts)
 {
@@ -59,8 +62,10 @@ static void make_texts(void)
             prompts[0][k] = (int32_t)rnd(ES_VOCAB);
         texts[i] = (struct batch_text){ .prompt = prompts[i], .n_prompt = i % 2 ? 1 + 5 * i : PROMPT_MAX - i % 3,
                                         .n = i == 3 ? 0 : 4 + (7 * i) % 14, .ignore_eos = i % 3 == 0, .owner = &together[i],
+                                        .logprobs = i % 4 * 6,
                                         .sampling = { .temp = 0.9, .top_p = 1, .repeat_penalty = 1.2, .repeat_last_n = 8,
-                                                      .seed = 5 + (uint64_t)i } };
+                                                      .frequency_penalty = i % 2 ? 0.7 : 0, .presence_penalty = i % 3 ? 0 : 0.9,
+                                                      .bias = &bias, .n_bias = i == 6, .seed = 5 + (uint64_t)i } };
     }
     texts[4].n = MADE_MAX; /* with twins */
     for (int i = 0; i < TWINS; i++) {
@@ -72,24 +77,49 @@ static void make_texts(void)
     }
 }
 
+/* What each token is said to have been likely, by looking for the largest again and again. */
+static void naive_logprobs(const float *logits, double *logprob, int32_t *top)
+{
+    double sum = 0;
+    unsigned char used[ES_VOCAB] = { 0 };
+    for (int i = 0; i < ES_VOCAB; i++)
+        sum += exp((double)logits[i]);
+    for (int k = 0; k < BATCH_TOP; k++) {
+        int best = -1;
+        for (int i = 0; i < ES_VOCAB; i++)
+            if (!used[i] && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        used[best] = 1;
+        top[k] = best;
+    }
+    for (int i = 0; i < ES_VOCAB; i++)
+        logprob[i] = (double)logits[i] - log(sum);
+}
+
 /* A text by itself, by session_feed. */
 static void tell_alone(struct engine *g, const struct batch_text *t, struct story *s)
 {
     struct session one;
     struct err e = { 0 };
     int done, r;
-    const struct session_config c = { .sampling = t->sampling };
+    struct session_config c = { .sampling = t->sampling };
+    double logprob[ES_VOCAB];
+    c.sampling.n_prompt = t->n_prompt;
     s->n = 0;
     CHECK(session_init(&one, g, &c, &e) == 0);
     r = session_feed(&one, t->prompt, t->n_prompt, SESSION_EXACT, &done, &e);
     for (int made = 0; made < t->n && r == 0; made++) {
         float *logits = session_logits(&one, &e);
+        naive_logprobs(logits, logprob, s->top[s->n]);
         for (int i = 0; i < 2 && t->ignore_eos; i++)
             logits[eog[i]] = -INFINITY;
         memcpy(s->logits + s->n * ES_VOCAB, logits, ES_VOCAB * sizeof *logits);
         int32_t id = session_sample(&one, &e);
         if (!t->ignore_eos && (id == eog[0] || id == eog[1]))
             break;
+        s->logprob[s->n] = logprob[id];
+        for (int k = 0; k < BATCH_TOP; k++)
+            s->top_logprob[s->n][k] = logprob[s->top[s->n][k]];
         s->drawn[s->n++] = id;
         if (session_n_pos(&one) == ES_CTX || made + 1 == t->n)
             break;
@@ -105,6 +135,10 @@ static int on_token(void *ctx, struct batch_text *t, int32_t id)
     struct err e;
     (void)ctx;
     memcpy(s->logits + s->n * ES_VOCAB, session_logits(&t->session, &e), ES_VOCAB * sizeof(float));
+    s->logprob[s->n] = t->token_logprob;
+    CHECK(t->n_top == t->logprobs);
+    memcpy(s->top[s->n], t->top, sizeof t->top);
+    memcpy(s->top_logprob[s->n], t->top_logprob, sizeof t->top_logprob);
     s->drawn[s->n++] = id;
     return 0;
 }
@@ -116,6 +150,17 @@ static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const st
     s->ended++;
     s->end = end;
     CHECK((end == BATCH_FAILED) == (why != NULL));
+}
+
+static int same_logprobs(const struct story *a, const struct story *b, int n_top)
+{
+    int same = 1;
+    for (int i = 0; i < b->n; i++) {
+        same &= fabs(a->logprob[i] - b->logprob[i]) < 1e-9 && !memcmp(a->top[i], b->top[i], (size_t)n_top * sizeof *a->top[i]);
+        for (int k = 0; k < n_top; k++)
+            same &= fabs(a->top_logprob[i][k] - b->top_logprob[i][k]) < 1e-9;
+    }
+    return same;
 }
 
 static int same(const struct story *a, const struct story *b)
@@ -187,7 +232,8 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
             if (i == cancelled)
                 continue;
             shared += i < TEXTS && texts[i].n_shared > 0;
-            if (!same(&alone[i], &together[i])) {
+            const struct batch_text *t = i < TEXTS ? &texts[i] : &twins[i - TEXTS];
+            if (!same(&alone[i], &together[i]) || !same_logprobs(&alone[i], &together[i], t->logprobs)) {
                 right = 0;
                 printf("# %s: text %d: %d tokens, alone %d, ended %d\n", what, i, together[i].n, alone[i].n, together[i].ended);
             }

@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 enum { MOST = 70 };
 
@@ -26,8 +27,20 @@ static void one_of_each(void)
     CHECK_MSG(wrong == 0, "%d wrong", wrong);
 }
 
+static void best(void)
+{
+    const float x[8] = { 2, NAN, 3, -INFINITY, 2, 3, -5, 1 };
+    const int32_t order[6] = { 2, 5, 0, 4, 7, 6 }; /* among equals the first first */
+    for (int k = 0; k <= 8; k++) {
+        int32_t ids[8];
+        int n = logits_best(x, 8, k, ids);
+        CHECK(n == (k < 6 ? k : 6) && !memcmp(ids, order, (size_t)n * sizeof *ids));
+    }
+}
+
 int main(void)
 {
+    best();
     one_of_each();
     float all[MOST];
     for (int i = 0; i < MOST; i++)

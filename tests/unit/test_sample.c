@@ -204,6 +204,61 @@ static void test_definition(void)
     CHECK_MSG(same == 180 * 40, "%d of %d draws are the definition's", same, 180 * 40);
 }
 
+/* Bias, repeat penalty and OpenAI's penalties, in this order, by their definitions; then draws are those of such logits. */
+static void test_penalties(void)
+{
+    enum { V = 200, HISTORY = 60 };
+    float l[V], want[V];
+    int32_t history[HISTORY];
+    struct sample_bias bias[30];
+    uint32_t x = 5;
+    int same = 0, all = 0, moved = 0;
+    for (int round = 0; round < 300; round++) {
+        struct sample_params p = neutral();
+        p.seed = (uint64_t)round;
+        p.temp = round % 3 ? 0.8 : 0;
+        p.top_k = round % 2 ? 10 : 0;
+        p.repeat_penalty = round % 5 ? 1 : 1.3;
+        p.repeat_last_n = round % 10 ? -1 : 20;
+        p.frequency_penalty = (double)(round % 9) / 2 - 2;
+        p.presence_penalty = (double)(round % 7) / 3 - 1;
+        p.n_prompt = round % 4 ? 25 : 100;
+        p.n_bias = round % 6 * 5;
+        p.bias = bias;
+        for (int i = 0; i < V; i++)
+            want[i] = l[i] = (float)((x = x * 1664525u + 1013904223u) >> 20) / 256.0f - 8;
+        for (int i = 0; i < HISTORY; i++)
+            history[i] = (int32_t)((x = x * 1664525u + 1013904223u) >> 24) % 24 * 8 - (i % 20 == 0) * 1000; /* some are none */
+        for (int i = 0; i < 30; i++)
+            bias[i] = (struct sample_bias){ i * 7, (float)((x = x * 1664525u + 1013904223u) >> 25) - 64 };
+        for (int i = 0; i < p.n_bias; i++)
+            if (bias[i].id < V)
+                want[bias[i].id] += bias[i].bias;
+        for (int id = 0; id < V; id++) {
+            int recent = 0, made = 0;
+            for (int i = 0; i < HISTORY; i++) {
+                recent += history[i] == id && (p.repeat_last_n < 0 || i >= HISTORY - p.repeat_last_n);
+                made += history[i] == id && i >= p.n_prompt;
+            }
+            if (recent && p.repeat_penalty > 1)
+                want[id] = want[id] > 0 ? want[id] / (float)p.repeat_penalty : want[id] * (float)p.repeat_penalty;
+            if (made)
+                want[id] = (float)((double)want[id] - made * p.frequency_penalty - p.presence_penalty);
+            moved += made > 1;
+        }
+        struct sampler a, b;
+        struct sample_params plain = p;
+        plain.repeat_penalty = 1;
+        plain.frequency_penalty = plain.presence_penalty = 0;
+        plain.n_bias = 0;
+        sampler_init(&a, &p);
+        sampler_init(&b, &plain);
+        for (int i = 0; i < 10; i++, all++)
+            same += sampler_pick(&a, l, V, history, HISTORY, mem) == sampler_pick(&b, want, V, NULL, 0, mem);
+    }
+    CHECK_MSG(same == all && moved > 500, "%d of %d draws, %d tokens several times", same, all, moved);
+}
+
 /* No logit is a number, or one is infinite: some token, whatever is cut. */
 static void test_not_finite(void)
 {
@@ -229,6 +284,7 @@ int main(void)
     test_frequencies(0.5);
     test_frequencies(3);
     test_penalty();
+    test_penalties();
     test_seed();
     test_large();
     return test_done();

@@ -495,6 +495,69 @@ static void messages(void)
     unlink(template_path);
 }
 
+/* ---- logits ---- */
+
+struct seen {
+    int tokens[40], n, wrong, tops;
+};
+
+static int see(void *ctx, const struct thermo_event *ev)
+{
+    struct seen *s = ctx;
+    if (ev->type == THERMO_END)
+        return 0;
+    s->tokens[ev->token]++;
+    s->n++;
+    s->tops += ev->n_top;
+    s->wrong += ev->token_logprob > 0;
+    for (int i = 1; i < ev->n_top; i++)
+        s->wrong += ev->top[i].logprob > ev->top[i - 1].logprob;
+    s->wrong += ev->n_top && ev->token_logprob > ev->top[0].logprob;
+    return 0;
+}
+
+static struct seen see_all(struct thermo *t, const char *text)
+{
+    struct seen s = { .n = 0 };
+    struct thermo_error e = { 0 };
+    uint64_t id;
+    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+    int r = thermo_submit(t, &q, see, &s, &id, &e);
+    CHECK_MSG(r == 0, "%s", e.message);
+    drain(t);
+    CHECK(s.n == 30 && !s.wrong);
+    return s;
+}
+
+#define THIRTY "{\"tokens\": [1, 5], \"n\": 30, \"ignore_eos\": true, \"temp\": 0"
+
+static void logits(void)
+{
+    struct thermo *t = open_one(1, 0);
+    struct seen s = see_all(t, THIRTY ", \"logit_bias\": {\"9\": 100}}");
+    CHECK(s.tokens[9] == 30 && s.tops == 0);
+    s = see_all(t, THIRTY ", \"logit_bias\": {\"9\": 100, \"12\": 99.9}, \"presence_penalty\": 0.2, \"logprobs\": 5}");
+    CHECK_MSG(s.tokens[9] == 29 && s.tokens[12] == 1 && s.tops == 150, "%d %d", s.tokens[9], s.tokens[12]); /* 100 99.9 99.8 99.7 */
+    s = see_all(t, THIRTY ", \"logit_bias\": {\"9\": 100, \"12\": 100}, \"frequency_penalty\": 2, \"logprobs\": 0}");
+    CHECK_MSG(s.tokens[9] + s.tokens[12] == 30 && abs(s.tokens[9] - s.tokens[12]) < 10, "%d %d", s.tokens[9], s.tokens[12]);
+    static char many[8192];
+    size_t at = (size_t)snprintf(many, sizeof many, "%s, \"logit_bias\": {\"0\": 1", THIRTY);
+    for (int i = 1; i < 301; i++)
+        at += (size_t)snprintf(many + at, sizeof many - at, ", \"%d\": 1", i);
+    snprintf(many + at, sizeof many - at, "}}");
+    refused(t, many, THERMO_E_FORMAT, "at most 300");
+    s = see_all(t, THIRTY ", \"logprobs\": 20}");
+    CHECK(s.tops == 600);
+    refused(t, THIRTY ", \"logprobs\": 21}", THERMO_E_FORMAT, "from 0 to 20");
+    refused(t, THIRTY ", \"presence_penalty\": 2.1}", THERMO_E_FORMAT, "from -2 to 2");
+    refused(t, THIRTY ", \"frequency_penalty\": \"1\"}", THERMO_E_FORMAT, "frequency_penalty");
+    refused(t, THIRTY ", \"logit_bias\": {\"40\": 1}}", THERMO_E_FORMAT, "token id from 0 to 39");
+    refused(t, THIRTY ", \"logit_bias\": {\"1 \": 1}}", THERMO_E_FORMAT, "token id");
+    refused(t, THIRTY ", \"logit_bias\": {\"1\": 101}}", THERMO_E_FORMAT, "of token 1 is not a number from -100");
+    refused(t, THIRTY ", \"logit_bias\": [1]}", THERMO_E_FORMAT, "not an object");
+    thermo_close(t);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -515,6 +578,7 @@ int main(void)
     interrupts();
     wrong();
     messages();
+    logits();
     unlink(pack_path);
     unlink(plan_path);
     return test_done();

@@ -100,13 +100,15 @@ static const struct field fields[] = {
     { TAKEN("stop"), STOP, 0, 0, 0 },
     { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
     { TAKEN("thinking"), THINKING, 0, 0, 0 },
+    { TAKEN("tools"), READ_LATER, 0, 0, 0 },
+    { TAKEN("template_args"), READ_LATER, 0, 0, 0 },
 #define OTHER(name, how, why) { { name, FIELDS_##how, why }, READ_LATER, 0, 0, 0 }
     OTHER("user", NO_EFFECT, NULL),
     OTHER("metadata", NO_EFFECT, NULL),
     OTHER("store", NO_EFFECT, NULL),
     OTHER("stream", NO_EFFECT, NULL), /* there is a line for each token, and one with what is left */
-    OTHER("tools", IF_EMPTY, "describe them in a system message"),
-    OTHER("tool_choice", IF_EMPTY, "describe tools in a system message"),
+    OTHER("tool_choice", IF_EMPTY, "the model chooses among \"tools\""),
+    OTHER("chat_template_kwargs", REFUSED, "its name here is \"template_args\""),
     OTHER("response_format", IF_EMPTY, "answers are what the model writes"),
     OTHER("top_logprobs", REFUSED, "its name here is \"logprobs\""),
     OTHER("model", REFUSED, "--model says which"),
@@ -244,6 +246,16 @@ int request_prompt(struct request *q, const char *text, size_t len, struct err *
     return r < 0 ? r : keep(q, ids, n, e);
 }
 
+/* Fields of a conversation beside its messages. has: there is one. */
+static int take_given(const struct request_shared *s, const struct js *j, int has, struct err *e)
+{
+    static const char *const names[] = { "thinking", "tools", "template_args" };
+    for (size_t i = 0; !has && i < sizeof names / sizeof *names; i++)
+        if (fields_given(js_get(j, names[i])) && !(js_is_array(js_get(j, names[i])) && js_len(js_get(j, names[i])) == 0))
+            return err_set(e, ERR_FORMAT, "\"%s\" is of \"messages\"", names[i]);
+    return has && s->chat ? chat_give(s->chat, js_get(j, "tools"), js_get(j, "template_args"), e) : 0;
+}
+
 static int take_messages(const struct request_shared *s, const struct js *j, struct err *e)
 {
     int r = begin_chat(s, e);
@@ -262,7 +274,7 @@ static int read_thinking(const struct js *v, int *to, struct err *e)
 {
     const char *s = js_str(v);
     int i = 0;
-    if (!v)
+    if (!fields_given(v))
         return 0;
     while (s && chat_thinking_names[i] && strcmp(s, chat_thinking_names[i]))
         i++;
@@ -275,7 +287,8 @@ static int read_thinking(const struct js *v, int *to, struct err *e)
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e)
 {
     int thinking = s->thinking, r = fields_check(j, &fields->row, sizeof *fields, "a request", e);
-    if (r < 0 || (r = read_thinking(js_get(j, "thinking"), &thinking, e)) < 0 || (r = take_messages(s, js_get(j, "messages"), e)) < 0)
+    if (r < 0 || (r = read_thinking(js_get(j, "thinking"), &thinking, e)) < 0 || (r = take_given(s, j, 1, e)) < 0 ||
+        (r = take_messages(s, js_get(j, "messages"), e)) < 0)
         return r;
     return chat_render(s->chat, thinking == CHAT_THINKING_OFF, text, len, e);
 }
@@ -316,8 +329,8 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
     if (!!text + !!prompt + !!tokens + !!messages != 1)
         return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
-    if (js_get(j, "thinking") && !messages && !(q->shared->prompt_is_message && !tokens))
-        return err_set(e, ERR_FORMAT, "\"thinking\" is of \"messages\"");
+    if ((r = take_given(q->shared, j, messages || (q->shared->prompt_is_message && !tokens), e)) < 0)
+        return r;
     if (messages)
         return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, e);
     if (tokens)

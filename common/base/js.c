@@ -365,6 +365,16 @@ const struct js *js_get(const struct js *obj, const char *key)
     return out(json_object_get(in(obj), key));
 }
 
+struct js *js_own(struct js *obj, const char *key)
+{
+    return out(json_object_get(in(obj), key));
+}
+
+struct js *js_own_at(struct js *arr, size_t i)
+{
+    return out(json_array_get(in(arr), i));
+}
+
 const struct js *js_at(const struct js *arr, size_t i)
 {
     return out(json_array_get(in(arr), i));

@@ -49,6 +49,8 @@ struct js *js_parse_within(const char *text, size_t len, size_t most, const char
 struct js *js_read(const char *path, uint64_t most_bytes, size_t most, struct err *e);
 const struct js *js_get(const struct js *obj, const char *key);
 const struct js *js_at(const struct js *arr, size_t i);
+struct js *js_own(struct js *obj, const char *key); /* the same, of what may be changed */
+struct js *js_own_at(struct js *arr, size_t i);
 size_t js_len(const struct js *arr);
 const char *js_key(const struct js *obj, size_t i); /* the i-th key, in the order of the text; NULL past the last */
 const char *js_str(const struct js *j);

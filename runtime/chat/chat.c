@@ -16,7 +16,7 @@
 
 /* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. A token has 4 bytes of text or so, a message a dozen tokens. */
 enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
-       MESSAGES = 16, TOKENS_PER_MESSAGE = 12, VALUES = 256, TOKENS_PER_VALUE = 8 };
+       MESSAGES = 16, TOKENS_PER_MESSAGE = 12, VALUES = 256, TOKENS_PER_VALUE = 8, GIVEN_VALUES = 1024 };
 #define CHAT_MAX_FILE (64u << 20)
 
 const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
@@ -27,6 +27,8 @@ struct chat {
     struct message *all;
     int n, cap, context;
     size_t text, values;            /* bytes in all of them, and values of their JSON */
+    char *tools, *args;             /* JSON, or NULL */
+    int objects;                    /* the template takes arguments of calls as objects alone */
 };
 
 static int read_template(const struct gguf *meta, const char *file, struct template **out, struct err *e)
@@ -46,6 +48,34 @@ static int read_template(const struct gguf *meta, const char *file, struct templ
     return r;
 }
 
+static void set_token(struct js *vars, const char *name, const struct tokenizer *t, int32_t id)
+{
+    char text[256];
+    size_t len;
+    const char *s = tokenizer_text(t, id, &len);
+    snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : sizeof text - 1), s);
+    js_set_str(vars, name, text);
+}
+
+/* Is there an argument's name in what the template makes of a call? text: its arguments, as JSON. */
+static int shows_argument(const struct chat *c, const char *arguments)
+{
+    char calls[256], *text = NULL;
+    size_t len;
+    int shown = 0;
+    struct err e;
+    snprintf(calls, sizeof calls, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\","
+             "\"tool_calls\":[{\"type\":\"function\",\"id\":\"abcdefghi\",\"function\":{\"name\":\"f\",\"arguments\":%s}}]}]}", arguments);
+    struct js *vars = js_parse(calls, strlen(calls), "a call", &e);
+    set_token(vars, "bos_token", c->tokenizer, tokenizer_bos(c->tokenizer));
+    set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
+    if (vars && template_render(c->template, vars, 0, RENDER_BYTES, &text, &len, &e) == 0)
+        shown = strstr(text, "needle\":") || strstr(text, "needle':") || strstr(text, "=needle>") || strstr(text, "<needle>");
+    free(text);
+    js_free(vars);
+    return shown;
+}
+
 int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e)
 {
     struct chat *c = calloc(1, sizeof *c);
@@ -56,6 +86,7 @@ int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const c
     }
     c->tokenizer = tokenizer;
     c->context = context;
+    c->objects = !shows_argument(c, "\"{\\\"needle\\\":1}\"") && shows_argument(c, "{\"needle\":1}");
     *out = c;
     return 0;
 }
@@ -86,6 +117,8 @@ void chat_free(struct chat *c)
         return;
     chat_drop(c, 0);
     free(c->all);
+    free(c->tools);
+    free(c->args);
     template_free(c->template);
     free(c);
 }
@@ -95,19 +128,26 @@ int chat_count(const struct chat *c)
     return c->n;
 }
 
+/* Bytes of text, and of what is given with it. */
+static int check_text(const struct chat *c, size_t text, struct err *e)
+{
+    size_t most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context, all = text + length(c->tools) + length(c->args);
+    if (all <= most)
+        return 0;
+    return err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", all, most,
+                   c->context);
+}
+
 /* Takes *m, on an error too. */
 static int add(struct chat *c, struct message *m, struct err *e)
 {
-    size_t text = c->text + bytes_of(m), most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context;
+    size_t text = c->text + bytes_of(m);
     size_t values = c->values + message_values(m), most_values = VALUES + (size_t)c->context / TOKENS_PER_VALUE;
     int r = 0;
     if (c->n >= MESSAGES + c->context / TOKENS_PER_MESSAGE)
         r = err_set(e, ERR_LIMIT, "a conversation of more than %d messages, for which a context of %d tokens has no room", c->n,
                     c->context);
-    else if (text > most)
-        r = err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", text, most,
-                    c->context);
-    else if (values > most_values)
+    else if ((r = check_text(c, text, e)) == 0 && values > most_values)
         r = err_set(e, ERR_LIMIT, "a conversation with %zu values in \"tool_calls\", more than the %zu for which a context of %d tokens "
                     "has room", values, most_values, c->context);
     if (r == 0 && c->n == c->cap) {
@@ -147,11 +187,60 @@ int chat_add_object(struct chat *c, const struct js *j, const char *where, const
     return r < 0 ? r : add(c, &m, e);
 }
 
-static struct js *messages(const struct chat *c)
+/* Values of JSON, at most: what is within strings counts for nothing. */
+static size_t json_values(const char *s)
+{
+    size_t n = 1;
+    for (int string = 0; *s; s++) {
+        if (string && *s == '\\' && s[1])
+            s++;
+        else if (*s == '"')
+            string = !string;
+        else if (!string)
+            n += *s == ',' || *s == ':' || *s == '[' || *s == '{';
+    }
+    return n;
+}
+
+static int give(struct chat *c, const struct js *tools, const struct js *args, struct err *e)
+{
+    c->tools = tools ? js_text(tools, 0, 0) : NULL;
+    c->args = args ? js_text(args, 0, 0) : NULL;
+    if ((tools && !c->tools) || (args && !c->args))
+        return err_set(e, ERR_NOMEM, "out of memory for a chat");
+    size_t values = (c->tools ? json_values(c->tools) : 0) + (c->args ? json_values(c->args) : 0);
+    if (values > GIVEN_VALUES)
+        return err_set(e, ERR_LIMIT, "\"tools\" and \"template_args\" have %zu values, more than %d", values, GIVEN_VALUES);
+    return check_text(c, c->text, e);
+}
+
+int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e)
+{
+    static const char *const ours[] = { "messages", "tools" };
+    int r = 0;
+    tools = fields_given(tools) ? tools : NULL;
+    args = fields_given(args) ? args : NULL;
+    if (tools && !js_is_array(tools))
+        r = err_set(e, ERR_FORMAT, "\"tools\" is not an array");
+    for (size_t i = 0; r == 0 && i < js_len(tools); i++)
+        if (!js_is_object(js_at(tools, i)))
+            r = err_set(e, ERR_FORMAT, "\"tools\"[%zu] is not an object", i);
+    if (r == 0 && args && !js_is_object(args))
+        r = err_set(e, ERR_FORMAT, "\"template_args\" is not an object");
+    for (size_t i = 0; args && r == 0 && i < sizeof ours / sizeof *ours; i++)
+        if (js_get(args, ours[i]))
+            r = err_set(e, ERR_FORMAT, "\"template_args\": \"%s\" is a field of its own", ours[i]);
+    free(c->tools);
+    free(c->args);
+    c->tools = c->args = NULL;
+    return r < 0 ? r : give(c, js_len(tools) ? tools : NULL, args, e);
+}
+
+static struct js *messages(const struct chat *c, int objects)
 {
     struct js *all = js_array();
     for (int i = 0; i < c->n; i++) {
-        struct js *m = message_object(&c->all[i]);
+        struct js *m = message_object(&c->all[i], objects);
         if (!m) {
             js_free(all);
             return NULL;
@@ -163,15 +252,6 @@ static struct js *messages(const struct chat *c)
 
 /* ---- tokens ---- */
 
-static void set_token(struct js *vars, const char *name, const struct tokenizer *t, int32_t id)
-{
-    char text[256];
-    size_t len;
-    const char *s = tokenizer_text(t, id, &len);
-    snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : sizeof text - 1), s);
-    js_set_str(vars, name, text);
-}
-
 static int begins_with_token(const struct tokenizer *t, int32_t id, const char *text, size_t len)
 {
     size_t n;
@@ -179,20 +259,33 @@ static int begins_with_token(const struct tokenizer *t, int32_t id, const char *
     return n > 0 && len >= n && !memcmp(s, text, n);
 }
 
+/* Ours, where the caller has no other. */
+static void set_ours(const struct chat *c, struct js *vars, int off)
+{
+    if (!js_get(vars, "add_generation_prompt"))
+        js_set_bool(vars, "add_generation_prompt", 1);
+    if (!js_get(vars, "bos_token"))
+        set_token(vars, "bos_token", c->tokenizer, tokenizer_bos(c->tokenizer));
+    if (!js_get(vars, "eos_token"))
+        set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
+    if (off && !js_get(vars, "enable_thinking"))
+        js_set_bool(vars, "enable_thinking", 0);
+}
+
 int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e)
 {
-    struct js *vars = js_object();
-    struct js *all = messages(c);
-    if (!all) {
+    struct js *vars = c->args ? js_parse(c->args, strlen(c->args), "template_args", e) : js_object();
+    struct js *all = messages(c, c->objects), *tools = c->tools ? js_parse(c->tools, strlen(c->tools), "tools", e) : NULL;
+    if (!vars || !all || (c->tools && !tools)) {
         js_free(vars);
+        js_free(all);
+        js_free(tools);
         return err_set(e, ERR_NOMEM, "out of memory for a chat");
     }
     js_set(vars, "messages", all);
-    js_set_bool(vars, "add_generation_prompt", 1);
-    set_token(vars, "bos_token", c->tokenizer, tokenizer_bos(c->tokenizer));
-    set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
-    if (off)
-        js_set_bool(vars, "enable_thinking", 0);
+    if (tools)
+        js_set(vars, "tools", tools);
+    set_ours(c, vars, off);
     int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->context, text, len, e);
     js_free(vars);
     return r;
@@ -238,7 +331,7 @@ int chat_save(const struct chat *c, const char *path, int any, struct err *e)
     int place = any ? 0 : check_place(path, e);
     if (place < 0)
         return place;
-    struct js *j = js_object(), *all = messages(c);
+    struct js *j = js_object(), *all = messages(c, 0);
     js_set(j, "messages", all);
     char *text = all ? js_text(j, 2, 0) : NULL;
     js_free(j);

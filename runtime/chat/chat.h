@@ -46,6 +46,9 @@ int chat_add(struct chat *c, const char *role, const char *content, const char *
 /* One as an object of JSON (message.h); where: for messages of errors; role: of one that does not say, or NULL: it has to. ERR_FORMAT,
  * ERR_UNSUPPORTED: a field that is wrong, not known or refused, by name. */
 int chat_add_object(struct chat *c, const struct js *j, const char *where, const char *role, struct err *e);
+/* What the template gets beside messages, until it is given anew: tools, an array of objects; args, an object of further variables, which
+ * come before ours. Either may be NULL. Both count as text of the conversation. ERR_FORMAT, ERR_LIMIT. */
+int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e);
 int chat_count(const struct chat *c);
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 

@@ -179,12 +179,27 @@ int message_read(const struct js *j, const char *where, const char *role, struct
     return r;
 }
 
-struct js *message_object(const struct message *m)
+static void parse_arguments(struct js *function)
 {
     struct err e;
-    struct js *j = m->more ? js_parse(m->more, strlen(m->more), "a message", &e) : js_object();
+    const char *text = js_str(js_get(function, "arguments"));
+    struct js *j = text ? js_parse(text, strlen(text), "arguments", &e) : NULL;
+    if (js_is_object(j))
+        js_set(function, "arguments", j);
+    else
+        js_free(j);
+}
+
+struct js *message_object(const struct message *m, int objects)
+{
+    struct err e;
+    struct js *j = m->more ? js_parse(m->more, strlen(m->more), "a message", &e) : js_object(), *calls;
     if (!j)
         return NULL;
+    calls = js_own(j, "tool_calls");
+    for (size_t i = 0; objects && i < js_len(calls); i++)
+        if (js_own(js_own_at(calls, i), "function"))
+            parse_arguments(js_own(js_own_at(calls, i), "function"));
     js_set_str(j, "role", m->role);
     js_set_str(j, "content", m->content);
     if (m->thought) { /* Qwen's name, and gpt-oss's */

@@ -303,8 +303,92 @@ static void room(void)
     tokenizer_close(t);
 }
 
+/* ---- tools ---- */
+
+/* What a template makes of a call, of tools and of further variables; NULL: it refuses. */
+static char *rendered(const char *template, const char *messages, const char *tools, const char *args)
+{
+    struct tokenizer *t;
+    struct chat *c;
+    struct gguf *g = vocabulary(CHANNEL, template, NULL);
+    char *text = NULL;
+    size_t len;
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 4096, &c, &e), &e);
+    gguf_close(g);
+    struct js *all = js_parse(messages, strlen(messages), "messages", &e);
+    struct js *given = tools ? js_parse(tools, strlen(tools), "tools", &e) : NULL;
+    struct js *vars = args ? js_parse(args, strlen(args), "args", &e) : NULL;
+    int r = chat_give(c, given, vars, &e);
+    for (size_t i = 0; r == 0 && i < js_len(all); i++)
+        r = chat_add_object(c, js_at(all, i), "a message", NULL, &e);
+    if (r == 0)
+        chat_render(c, 0, &text, &len, &e);
+    js_free(all);
+    js_free(given);
+    js_free(vars);
+    chat_free(c);
+    tokenizer_close(t);
+    return text;
+}
+
+static int renders(const char *want, const char *template, const char *messages, const char *tools, const char *args)
+{
+    char *text = rendered(template, messages, tools, args);
+    int same = text && !strcmp(text, want);
+    if (!same)
+        printf("# '%s', not '%s'\n", text ? text : e.msg, want);
+    free(text);
+    return same;
+}
+
+#define WEATHER "{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"description\": \"it's <warm>\", \"parameters\": " \
+                "{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}, \"required\": [\"city\"]}}}"
+#define CALLED(arguments) "[{\"role\": \"user\", \"content\": \"Rain?\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" \
+                          "{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"weather\", \"arguments\": " \
+                          arguments "}}]}, " \
+                          "{\"role\": \"tool\", \"content\": \"wet\", \"tool_call_id\": \"c1\"}]"
+
+static void tools(void)
+{
+    static const char qwen[] = /* Qwen 2.5's way: arguments by tojson, so they have to be an object */
+        "{%- if tools %}{{- '# Tools' }}{%- for tool in tools %}{{- '\n' }}{{- tool | tojson }}{%- endfor %}{{- '\n\n' }}{%- endif %}"
+        "{%- for message in messages %}{%- if message.role == 'user' %}{{- 'U:' + message.content }}"
+        "{%- elif message.role == 'assistant' %}{%- for tool_call in message.tool_calls %}"
+        "{%- if tool_call.function is defined %}{%- set tool_call = tool_call.function %}{%- endif %}"
+        "{{- '{\"name\": \"' }}{{- tool_call.name }}{{- '\", \"arguments\": ' }}{{- tool_call.arguments | tojson }}{{- '}' }}{%- endfor %}"
+        "{%- elif message.role == 'tool' %}{{- 'T:' + message.content }}{%- endif %}{%- endfor %}";
+    static const char deepseek[] = /* and DeepSeek's: a text, which is put together with others */
+        "{%- for m in messages %}{%- if m['role'] == 'assistant' and 'tool_calls' in m %}{%- for tool in m['tool_calls'] %}"
+        "{{- tool['type'] + '>' + tool['function']['name'] + '\n' + tool['function']['arguments'] }}{%- endfor %}"
+        "{%- else %}{{- m['content'] }}{%- endif %}{%- endfor %}";
+    static const char other[] = "{{ effort }}{{ enable_thinking }}{{ add_generation_prompt }}{{ bos_token }}{{ tools is defined }}";
+    static const char said[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
+    static const char shown[] = "# Tools\n" WEATHER "\n\nU:Rain?{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}T:wet";
+    CHECK(renders(shown, qwen, CALLED("{\"city\": \"Oslo\"}"), "[" WEATHER "]", NULL));
+    CHECK(renders(shown, qwen, CALLED("\"{\\\"city\\\": \\\"Oslo\\\"}\""), "[" WEATHER "]", NULL));
+    CHECK(renders("U:x", qwen, said, "[]", NULL) && renders("U:x", qwen, said, "null", "null"));
+    CHECK(renders("Rain?function>weather\n{\"city\": \"Oslo\"}wet", deepseek, CALLED("\"{\\\"city\\\": \\\"Oslo\\\"}\""), NULL, NULL));
+    CHECK(renders("U:Rain?{\"name\": \"weather\", \"arguments\": \"no object\"}T:wet", qwen, CALLED("\"no object\""), NULL, NULL));
+    CHECK(renders("highFalseTrue<s>False", other, said, NULL, "{\"effort\": \"high\", \"enable_thinking\": false}"));
+    CHECK(renders("False!False", other, said, NULL, "{\"add_generation_prompt\": false, \"bos_token\": \"!\"}"));
+    CHECK(!rendered(qwen, said, "{}", NULL) && strstr(e.msg, "\"tools\" is not an array"));
+    CHECK(!rendered(qwen, said, "[{}, 3]", NULL) && strstr(e.msg, "\"tools\"[1] is not an object"));
+    CHECK(!rendered(qwen, said, NULL, "[1]") && strstr(e.msg, "\"template_args\" is not an object"));
+    CHECK(!rendered(qwen, said, NULL, "{\"tools\": []}") && strstr(e.msg, "a field of its own"));
+    static char many[40000] = "[{\"a\": [0";
+    for (int i = 0; i < 1020; i++)
+        strcat(many, ",0");
+    strcat(many, "]}]");
+    CHECK(!rendered(qwen, said, many, NULL) && strstr(e.msg, "have 1025 values, more than 1024"));
+    snprintf(many, sizeof many, "[{\"a\":\"%036854d\"}]", 0); /* as many bytes as there is room for */
+    CHECK(renders("x", "x", "[]", many, NULL));
+    CHECK(!rendered("x", "[{\"role\": \"\", \"content\": \"x\"}]", many, NULL) && strstr(e.msg, "36865 bytes, more than the 36864"));
+}
+
 int main(void)
 {
+    tools();
     room();
     thought();
     spelled();

@@ -449,7 +449,8 @@ static int described(struct thermo *t, const char *words)
 /* The template begins a thought, which this model does not end. */
 static void messages(void)
 {
-    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<think>' if enable_thinking is not defined }}";
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<think>' if enable_thinking is not defined }}"
+                                   "{{ tools | tojson if tools }}";
     const char *const more[] = { "-q", "--no-mlock", "--chat-template", template_path, NULL }, *const none[] = { "-q", "--no-mlock", NULL };
     struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .messages = 1 };
     struct thermo *t = NULL;
@@ -474,6 +475,13 @@ static void messages(void)
     thermo_free(text);
     CHECK(thermo_render(t, ASKS ", \"thinking\": \"off\"}", strlen(ASKS ", \"thinking\": \"off\"}"), &text, &n, NULL) == 0 && n == 2);
     thermo_free(text);
+    static const char tools[] = ASKS ", \"tools\": [{\"type\": \"function\"}], \"template_args\": {\"enable_thinking\": false}}";
+    CHECK(thermo_render(t, tools, strlen(tools), &text, &n, NULL) == 0 && !strcmp(text, "ab[{\"type\": \"function\"}]"));
+    thermo_free(text);
+    CHECK(thermo_render(t, ASKS "}", strlen(ASKS "}"), &text, &n, &e) == 0 && !strcmp(text, "ab<think>")); /* they are that request's */
+    thermo_free(text);
+    refused(t, "{\"prompt\": \"a\", \"tools\": [{}]}", THERMO_E_FORMAT, "\"tools\" is of \"messages\"");
+    refused(t, ASKS ", \"tools\": 1}", THERMO_E_FORMAT, "\"tools\" is not an array");
     CHECK(thermo_render(t, "{\"n\": 3}", 8, &text, &n, &e) == THERMO_E_FORMAT && strstr(e.message, "messages"));
     CHECK(thermo_render(t, "{\"m\": 3}", 8, &text, &n, &e) == THERMO_E_FORMAT);
     CHECK(thermo_render(t, "{", 1, &text, &n, &e) == THERMO_E_FORMAT);

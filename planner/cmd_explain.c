@@ -191,16 +191,19 @@ static void text_guesses(const struct plan_guesses *g)
 
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
 {
-    char a[32], b[32];
+    char a[32], b[32], own[EXPLAIN_OWN];
     int count[EXPLAIN_BOUNDS];
     print("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
            plan_stat_name(p->stat), plan_cost_name(p->cost),
            p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
            size_format(l->memory_bytes, a, sizeof a));
     print("%s mode, %d threads, queue depth %d%s, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
-           "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth,
+           "of the best %s\n", plan_mode_name(l->mode), l->threads, l->queue_depth,
            l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : l->ahead == PLAN_AHEAD_OFF ? ", no experts read ahead" : "", l->context,
-           cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap);
+           cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap, explain_gap_of(l));
+    explain_own(l, own, sizeof own);
+    if (own[0])
+        print("%s\n", own);
     print("\nMemory account\n");
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (x->account.item[i])
@@ -392,6 +395,15 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     js_set_u64(o, "memory_bytes", l->memory_bytes);
     js_set_num(o, "tokens_per_s", l->batches[0].predicted.tokens_per_s);
     js_set_num(o, "gap", l->gap);
+    js_set_str(o, "gap_of", l->gap_of_layouts ? "layouts" : "layout");
+    if (l->own.tokens_per_s > 0) {
+        struct js *own = js_object();
+        js_set_num(own, "cost", l->own.cost);
+        js_set_str(own, "form", layout_form_name(l->own.form));
+        js_set_bool(own, "packed", l->own.packed);
+        js_set_num(own, "tokens_per_s", l->own.tokens_per_s);
+        js_set(o, "own_layout", own);
+    }
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (i != BUDGET_ENGINE || x->account.item[i])
             js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);

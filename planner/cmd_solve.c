@@ -27,7 +27,8 @@ static const struct opt_usage usage = {
     "Everything is derived from the trace (or, without one, a description of the model by published figures) and the "
     "hardware database; the same inputs give the same plan, byte for "
     "byte. Where the limits contradict each other the exit status is 4 and the message says which, and the nearest "
-    "value of each that would do; with --json standard output has them as numbers.",
+    "value of each that would do; with --json standard output has them as numbers. A plan of several limits has one layout for all of "
+    "them, as a pack has, and says what that costs each; --layout-per-limit makes a plan for each instead.",
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
     "--cores big=1,mid=3 --out plan.json\n"
@@ -50,7 +51,7 @@ static void print_guesses(const struct plan_guesses *g)
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], text[EXPLAIN_OWN];
     print("%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
            size_format(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
            l->threads > 1 ? "s" : "", l->queue_depth, l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : "", l->context,
@@ -85,8 +86,11 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
     if (longest)
         print("\n");
     print_guesses(&l->guesses);
-    print("  proven within %.2f %% of the best%s\n", 100 * l->gap,
+    print("  proven within %.2f %% of the best %s%s\n", 100 * l->gap, explain_gap_of(l),
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
+    explain_own(l, text, sizeof text);
+    if (text[0])
+        print("  %s\n", text);
 }
 
 static void set_positive(struct js *o, const char *key, double v)
@@ -169,19 +173,25 @@ static int problem_text_of(const struct args_inputs *in, const struct plan *p, c
     return r;
 }
 
-static int check_smt2(const struct request *q, struct err *e)
-{
-    if (q->n_memory > 1 || q->max_batch > 1)
-        return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
-    return 0;
-}
-
 /* What is asked for beside the plan. */
 struct wish {
     const char *out, *certificate, *smt2;
     struct args_guesser guesser;
-    int prove, json;
+    int prove, json, each;
 };
+
+static int check_wish(const struct wish *w, const struct args_inputs *in, struct err *e)
+{
+    const struct request *q = &in->request;
+    if (w->smt2 && (q->n_memory > 1 || q->max_batch > 1))
+        return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
+    if (w->each && (w->certificate || w->smt2))
+        return err_set(e, ERR_USAGE, "--layout-per-limit makes several plans, and --certificate and --smt2 are of one: solve each limit by "
+                                     "itself");
+    if (w->each && q->for_pack)
+        return err_set(e, ERR_USAGE, "--layout-per-limit chooses layouts, and --for-pack takes that of the pack: give one of them");
+    return 0;
+}
 
 /* Where nothing is predicted of guesses, a source changes nothing. */
 static void warn_of_guesses(const struct plan *p, const struct guesser *who)
@@ -193,15 +203,104 @@ static void warn_of_guesses(const struct plan *p, const struct guesser *who)
         }
 }
 
-static int run(const struct args *a, const struct wish *w, struct err *e)
+/* PLAN-18MiB.json of PLAN.json. */
+static int name_of_limit(const char *out, uint64_t bytes, char *name, size_t len, struct err *e)
 {
-    const char *out = w->out, *smt2 = w->smt2;
+    char size[24];
+    const char *dot = strrchr(out, '.'), *slash = strrchr(out, '/');
+    size_t stem = dot && dot > out && (!slash || dot > slash + 1) ? (size_t)(dot - out) : strlen(out);
+    int n = snprintf(name, len, "%.*s-%s%s", (int)stem, out, size_exact(bytes, size, sizeof size), out + stem);
+    return n > 0 && (size_t)n < len ? 0 : err_set(e, ERR_USAGE, "--out: a name of more than %zu bytes", len - 32);
+}
+
+/* A plan as it is written: checked, with what guesses bring. */
+static int finish(struct plan *p, const char *name, const struct args_inputs *in, const struct guesser *who, struct err *e)
+{
+    struct notes ignored = { 0 };
+    int r = check_plan(p, name, &in->in, &in->hw, &ignored, e);
+    return r < 0 ? r : planning_guesses(p, &in->in, &in->hw, who, e);
+}
+
+static int print_plan(const struct plan *p, const char *name, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r = name ? 0 : plan_text(p, &text, &len, e);
+    if (r == 0 && !name) {
+        print_data(text, len);
+        free(text);
+    } else if (r == 0) {
+        print("wrote %s: %s%s layout on %s, %s\n", name, p->layout.packed ? "packed " : "", layout_form_name(p->layout.form), p->device,
+              p->solver);
+        for (int i = 0; i < p->n_limits; i++)
+            print_limit(p, &p->limits[i]);
+        for (int i = 0; i < p->n_notes; i++)
+            print("note: %s\n", p->notes[i]);
+    }
+    return r;
+}
+
+/* One plan for all limits. */
+static int make_one(const struct wish *w, struct args_inputs *in, const struct guesser *who, struct err *e)
+{
     char *stated = NULL;
     size_t stated_len = 0;
-    struct args_inputs in = { 0 };
     struct proof proof = { .path = w->certificate };
     struct plan p = { 0 };
-    struct notes ignored = { 0 };
+    int r;
+    if ((r = proof_begin(&proof, &in->request, e)) == 0 &&
+        (r = planning_make(&in->request, &in->in, &in->hw, &in->notes, &p, e)) == 0 && (r = finish(&p, w->out, in, who, e)) == 0 &&
+        (r = w->smt2 ? problem_text_of(in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
+        (r = plan_write(&p, w->out, e)) == 0 && w->smt2)
+        r = file_replace(w->smt2, stated, stated_len, e);
+    proof_done(&proof);
+    free(stated);
+    if (r == 0)
+        r = warn_of_figures(&in->hw, &p, e);
+    if (r == 0)
+        warn_of_guesses(&p, who);
+    if (r == 0)
+        r = print_plan(&p, w->json ? NULL : w->out, e);
+    if (r == 0 && !w->json && w->certificate)
+        print("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n",
+               w->certificate, proof.checks);
+    plan_done(&p);
+    return r;
+}
+
+/* A plan for each limit; nothing is written before all are made. */
+static int make_each(const struct wish *w, struct args_inputs *in, const struct guesser *who, struct err *e)
+{
+    const struct request *q = &in->request;
+    struct plan *all = calloc((size_t)q->n_memory, sizeof *all);
+    char name[4096];
+    int r = all ? planning_make_each(q, &in->in, &in->hw, &in->notes, all, e) : err_set(e, ERR_NOMEM, "out of memory for plans");
+    for (int i = 0; i < q->n_memory && r == 0; i++)
+        if ((r = name_of_limit(w->out, q->memory[i], name, sizeof name, e)) == 0)
+            r = finish(&all[i], name, in, who, e);
+    for (int i = 0; i < q->n_memory && r == 0; i++) {
+        name_of_limit(w->out, q->memory[i], name, sizeof name, e);
+        if ((r = plan_write(&all[i], name, e)) < 0)
+            break;
+        if (w->json)
+            print(i ? ",\n" : "[\n");
+        r = print_plan(&all[i], w->json ? NULL : name, e);
+    }
+    if (r == 0 && w->json)
+        print("]\n");
+    if (r == 0)
+        r = warn_of_figures(&in->hw, &all[0], e);
+    if (r == 0)
+        warn_of_guesses(&all[0], who);
+    for (int i = 0; all && i < q->n_memory; i++)
+        plan_done(&all[i]);
+    free(all);
+    return r;
+}
+
+static int run(const struct args *a, const struct wish *w, struct err *e)
+{
+    struct args_inputs in = { 0 };
     struct diagnosis diagnosis = { 0 };
     struct guesser who = { PLAN_SOURCE_FREE, 0 };
     int r = args_load(a, 1, &in, e);
@@ -211,40 +310,10 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
     }
     in.request.diagnosis = &diagnosis;
     in.request.prove = w->prove;
-    if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(&in.request, e) : 0) == 0 &&
-        (r = proof_begin(&proof, &in.request, e)) == 0 &&
-        (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
-        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 && (r = planning_guesses(&p, &in.in, &in.hw, &who, e)) == 0 &&
-        (r = smt2 ? problem_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
-        (r = plan_write(&p, out, e)) == 0 && smt2)
-        r = file_replace(smt2, stated, stated_len, e);
-    proof_done(&proof);
-    free(stated);
-    if (r == 0)
-        r = warn_of_figures(&in.hw, &p, e);
-    if (r == 0)
-        warn_of_guesses(&p, &who);
+    if ((r = file_enough_space(w->out, 1, e)) == 0 && (r = check_wish(w, &in, e)) == 0)
+        r = w->each ? make_each(w, &in, &who, e) : make_one(w, &in, &who, e);
     if (r == ERR_INFEASIBLE && w->json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
-    if (r == 0 && w->json) {
-        char *text;
-        size_t len;
-        if ((r = plan_text(&p, &text, &len, e)) == 0) {
-            print_data(text, len);
-            free(text);
-        }
-    } else if (r == 0) {
-        print("wrote %s: %s%s layout on %s, %s\n", out, p.layout.packed ? "packed " : "",
-               layout_form_name(p.layout.form), p.device, p.solver);
-        for (int i = 0; i < p.n_limits; i++)
-            print_limit(&p, &p.limits[i]);
-        for (int i = 0; i < p.n_notes; i++)
-            print("note: %s\n", p.notes[i]);
-        if (w->certificate)
-            print("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n",
-                   w->certificate, proof.checks);
-    }
-    plan_done(&p);
     args_done(&in);
     return r;
 }
@@ -252,18 +321,21 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
 int cmd_solve(int argc, char **argv)
 {
     struct args a;
-    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 7];
+    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 8];
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
     args_init(&a);
     args_rows(&a, opts);
-    const struct opt mine[7] = {
+    const struct opt mine[8] = {
         { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
           .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
           .def = "200000000" },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
+        { .name = "layout-per-limit", .type = OPT_FLAG, .dest = &w.each,
+          .help = "A plan for each limit of --memory under a layout of its own, in files named by limit: --out plan.json makes "
+                  "plan-18MiB.json, plan-24MiB.json. Each needs a pack of its own." },
         { .name = "prove", .type = OPT_FLAG, .dest = &w.prove,
           .help = "Leave no layout out by an estimate, try both eviction policies, and let the gap hold all of them. Takes longer for 16 "
                   "layers and more." },

@@ -98,13 +98,27 @@ static int compare(const struct setup_args *a, const char *what, struct hash128 
                    a->plan, a->model, what, hp, hm);
 }
 
+/* Of one model and one order: a plan for the pack's layout is what is missing. */
+static int other_layout(const struct setup_args *a, const struct plan *p, struct err *e)
+{
+    char memory[24];
+    return err_set(e, ERR_MISMATCH, "plan '%s' and packed model '%s' do not belong together: they have different layouts, of the same "
+                   "model. A plan for this pack: thermo-plan solve --traces TRACE --hardware DATABASE --memory %s --for-pack '%s' "
+                   "--out '%s'",
+                   a->plan, a->model, size_exact(a->memory ? a->memory : p->limits[p->n_limits - 1].memory_bytes, memory, sizeof memory),
+                   a->model, a->plan);
+}
+
 static int check_pair(const struct setup_args *a, const struct plan *p, const struct pack *m, struct err *e)
 {
-    int r;
-    if ((r = compare(a, "the model's hash", p->model_hash, m->model_hash, e)) < 0 ||
-        (r = compare(a, "the neuron order's hash", p->order_hash, m->order_hash, e)) < 0 ||
-        (r = compare(a, "the layout's hash", p->layout_hash, m->layout_hash, e)) < 0)
+    int r = compare(a, "the model's hash", p->model_hash, m->model_hash, e);
+    int tiles = (p->layout.form == LAYOUT_TILES) != (m->shapes.l.form == LAYOUT_TILES); /* have an order of their own */
+    if (r == 0 && !tiles)
+        r = compare(a, "the neuron order's hash", p->order_hash, m->order_hash, e);
+    if (r < 0)
         return r;
+    if (!hash_equal(p->layout_hash, m->layout_hash))
+        return other_layout(a, p, e);
     if (p->n_layers != m->h.n_layers || p->n_blocks != model_ffn_blocks(&m->h) || p->n_ff != m->h.n_ff ||
         p->n_parts != m->shapes.n_parts)
         return err_set(e, ERR_MISMATCH,

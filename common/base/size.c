@@ -73,3 +73,13 @@ char *size_format(uint64_t bytes, char *out, size_t out_len)
     snprintf(out, out_len, "%.1f %s", v, units[u]);
     return out;
 }
+
+char *size_exact(uint64_t bytes, char *out, size_t out_len)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    size_t u = 0;
+    for (; bytes && bytes % 1024 == 0 && u + 1 < sizeof units / sizeof *units; u++)
+        bytes /= 1024;
+    snprintf(out, out_len, "%llu%s", (unsigned long long)bytes, units[u]);
+    return out;
+}

@@ -17,4 +17,7 @@ int size_parse(const char *text, uint64_t *out, struct err *e);
 /* "18.0 MiB" style text for people; out of at least 24 bytes. Returns out. */
 char *size_format(uint64_t bytes, char *out, size_t out_len);
 
+/* "18MiB": the same bytes for size_parse, in the largest unit of which they are a whole number; out of at least 24 bytes. Returns out. */
+char *size_exact(uint64_t bytes, char *out, size_t out_len);
+
 #endif

@@ -517,15 +517,16 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
 
 int plan_revision(const struct plan *p)
 {
-    int with = 0, ahead = 0, work = 0, source = 0, rest = 0;
+    int with = 0, ahead = 0, work = 0, source = 0, rest = 0, bound = 0;
     for (int i = 0; i < p->n_limits; i++) {
         with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
         ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
         source |= p->limits[i].guesses.source != PLAN_SOURCE_FREE;
         work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
         rest |= p->limits[i].prompt.n && p->limits[i].prompt.rest_from;
+        bound |= p->limits[i].own.tokens_per_s > 0 || p->limits[i].gap_of_layouts;
     }
-    return rest ? 12 : source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
+    return bound ? 13 : rest ? 12 : source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

@@ -152,6 +152,14 @@ int plan_best_guesses(const struct plan_guesses *g, double acceptance, double gu
 /* Fills acceptance, best and speedup in, by its source's time. */
 void plan_choose_guesses(struct plan_guesses *g);
 
+/* A plan of several limits has one layout for all. What a plan for this limit alone would have, and make. */
+struct plan_own {
+    enum layout_form form;
+    int packed;
+    double tokens_per_s;        /* 0: not stated. Of several batch sizes the mean, as they were weighted */
+    double cost;                /* share of it that the plan's layout loses, in [0, 1] */
+};
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -176,7 +184,9 @@ struct plan_limit {
     struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
     enum plan_ahead ahead;      /* in dense mode with experts; unstated, the runtime reads ahead as it sees fit */
     enum cache_policy policy;
-    double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
+    double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1]; the optimum is */
+    int gap_of_layouts;         /* 1: of any layout that the request allows; 0: of the plan's layout */
+    struct plan_own own;
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     struct plan_prompt prompt;
     struct plan_guesses guesses;
@@ -309,7 +319,8 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 12 where an engine computes neurons that are not in memory,
+/* The least revision that has all that a plan says: 13 where a limit says what a layout of its own would make, or that its gap holds for
+ * all layouts, 12 where an engine computes neurons that are not in memory,
  * 11 where the source of guesses takes time, 10 where an engine computes more than neurons, 9 where a limit says whether experts are
  * read ahead, 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);

@@ -734,21 +734,43 @@ static void read_guesses(struct rd *r, json_t *j, int revision, struct plan_gues
     leave(r, at);
 }
 
+static void read_own(struct rd *r, json_t *j, struct plan_own *o)
+{
+    static const char *const keys[] = { "cost", "form", "packed", "tokens_per_s", NULL };
+    size_t at = enter(r, "own_layout");
+    expect(r, j, keys);
+    o->cost = get_real(r, j, "cost", 1);
+    o->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
+    o->packed = get_bool(r, j, "packed");
+    o->tokens_per_s = get_real(r, j, "tokens_per_s", 1e18);
+    leave(r, at);
+}
+
+static const char *gap_name(int v)
+{
+    return v ? "layouts" : "layout";
+}
+
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    static const char *const keys[] = { "prompt", "predictor_buffers", "guesses",
-                                        "account_bytes", "act",    "batches",       "classes",     "cold_policy",
-                                        "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
-                                        "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
-                                        "predictors",    "prefill_chunk", "recall", "threads", NULL };
+    static const char *const keys[] = { "prompt", "predictor_buffers", "guesses", "own_layout", "gap_of", "account_bytes", "act", "batches",
+                                        "classes", "cold_policy", "context", "exempt", "floor_bytes", "gap", "io", "kv", "max_batch",
+                                        "memory_bytes", "min_tokens_per_s", "mode", "optimal", "predictors", "prefill_chunk", "recall",
+                                        "threads", NULL };
     const char *present[sizeof keys / sizeof *keys];
     json_t *prompt = p->revision > 6 ? json_object_get(j, keys[0]) : NULL;
     json_t *guesses = p->revision > 7 ? json_object_get(j, keys[2]) : NULL;
-    int streams = json_object_get(j, keys[1]) != NULL, k = 0;
+    json_t *own = p->revision > 12 ? json_object_get(j, keys[3]) : NULL;
+    json_t *gap_of = p->revision > 12 ? json_object_get(j, keys[4]) : NULL;
+    const json_t *optional[] = { prompt, json_object_get(j, keys[1]), guesses, own, gap_of };
+    int streams = optional[1] != NULL, k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (i > 2 || (i == 0 ? prompt != NULL : i == 1 ? streams : guesses != NULL)) /* the first three are optional */
+        if (i >= sizeof optional / sizeof *optional || optional[i])
             present[k++] = keys[i];
     expect(r, j, present);
+    if (own)
+        read_own(r, own, &l->own);
+    l->gap_of_layouts = gap_of ? get_choice(r, j, keys[4], gap_name, 2) : 0;
     if (prompt)
         read_prompt(r, prompt, p->revision, &l->prompt);
     if (guesses)

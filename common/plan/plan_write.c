@@ -377,6 +377,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_numbers(t, l->always, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_u64(t, "floor_bytes", l->floor_bytes);
     put_real(t, "gap", l->gap);
+    if (l->gap_of_layouts)
+        put_str(t, "gap_of", "layouts");
     if (l->guesses.n)
         put_guesses(t, &l->guesses);
     key(t, "io");
@@ -404,6 +406,15 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_real(t, "min_tokens_per_s", l->min_tokens_per_s);
     put_str(t, "mode", plan_mode_name(l->mode));
     put_bool(t, "optimal", l->optimal);
+    if (l->own.tokens_per_s > 0) {
+        key(t, "own_layout");
+        begin(t, '{');
+        put_real(t, "cost", l->own.cost);
+        put_str(t, "form", layout_form_name(l->own.form));
+        put_bool(t, "packed", l->own.packed);
+        put_real(t, "tokens_per_s", l->own.tokens_per_s);
+        end(t, '}');
+    }
     if (l->predictor_buffers)
         put_int(t, "predictor_buffers", l->predictor_buffers);
     key(t, "predictors");

@@ -623,8 +623,7 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
-/* Of a token, at the batch sizes by their weights. */
-static double mean_speed(const struct plan_limit *l, const int *weight)
+double planning_mean_speed(const struct plan_limit *l, const int *weight)
 {
     double sum = 0;
     int all = 0;
@@ -717,7 +716,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
             r = note_quality(p->space.in, &plan.limits[i], &plan, e);
         if (r < 0)
             break;
-        *score += log(mean_speed(&plan.limits[i], lim.weight));
+        *score += log(planning_mean_speed(&plan.limits[i], lim.weight));
         r = 1;
     }
     if (r == 1 && (r = name_engine(p, q, &plan, e)) == 0)

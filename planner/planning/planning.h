@@ -19,6 +19,11 @@ struct diagnosis;
 int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e);
 
+/* A plan for each of the request's limits alone, under a layout of its own: the bytes of planning_make's for that limit. out[q->n_memory],
+ * each with the notes that it has beside `notes`. */
+int planning_make_each(const struct request *q, const struct inputs *in, const struct hw *hw, const struct notes *notes,
+                       struct plan *out, struct err *e);
+
 /* The accelerator that plans of a problem may use, as limits hold it; NULL: there is none, or its figures do not tell these types. */
 const char *planning_engine(const struct request *q, const struct problem *p);
 

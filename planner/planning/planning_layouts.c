@@ -8,6 +8,9 @@
  *   estimate every SUBSAMPLE_EVERY-th layer is replayed and represents those after it, for the best plan's layout as well: a
  *            layout whose estimate is not SUBSAMPLE_GAIN faster than that one's is left out, and the plan's notes say so (an
  *            estimate; both estimates leave out the same layers, so what these have of their own mostly cancels).
+ *
+ * What the common layout costs a limit is told by a plan for that limit alone. These searches differ from the first one in their limits,
+ * and what was replayed for a layout then is copied.
  */
 #include "planner/planning/planning.h"
 
@@ -20,6 +23,7 @@
 #include "planner/planning/variants.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EQUAL_SPEED   0.002 /* layouts within this share of each other's speed: the smaller file wins */
@@ -27,12 +31,21 @@
 #define SUBSAMPLE_LAYERS 16    /* no estimate of fewer: there is little to save */
 #define SUBSAMPLE_GAIN   0.01  /* of log speed, each limit */
 
+/* Candidates, and where several searches share them what was replayed: of each layout, and of each sample of layers. */
+struct candidates {
+    struct layout of[VARIANTS_LAYOUTS];
+    int n, shared;
+    struct problem whole[VARIANTS_LAYOUTS], sample[VARIANTS_LAYOUTS];
+};
+
 /* What was found so far. */
 struct search {
     const struct request *q;
     const struct inputs *in;
     const struct hw *hw;
     struct notes *notes;
+    struct candidates *c;
+    int at;                     /* which of them is tried */
     struct plan best;
     struct planning_bound bounds[PLAN_MAX_LIMITS]; /* of its limits; with request.prove the least bound of any layout at that context */
     double score, subsampled;     /* its sum of log speeds; that of its layout's estimate, NAN: not made */
@@ -41,8 +54,22 @@ struct search {
     struct planning_chunks chunks;
     struct problem last;        /* padded and packed follow each other and mostly replay the same: the last that was replayed, */
     struct problem subsample;      /* and the last subsampled estimate */
+    int last_at, subsample_at, best_at; /* which candidates they are of */
     struct err why;             /* the first form's reason to be infeasible: its floor is the lower one */
 };
+
+/* What a search is done with, and the next one may copy from. */
+static void leave(const struct search *s, struct problem *p, struct problem *kept)
+{
+    if (s->c->shared && p->space.in && !kept->space.in) {
+        configs_done(&p->configs);
+        curve_memo_done(&p->memo);
+        *kept = *p;
+    } else {
+        problem_done(p);
+    }
+    *p = (struct problem){ .configs = { .choices = NULL } };
+}
 
 static int is_better(const struct search *s, double score, uint64_t bytes)
 {
@@ -101,9 +128,11 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
     return r;
 }
 
-/* What has most in common with a layout. */
+/* What has most in common with a layout: what an earlier search replayed of it, or what this one did of another. */
 static const struct problem *like_of(const struct search *s, const struct layout *l)
 {
+    if (s->c->whole[s->at].space.in || s->c->sample[s->at].space.in)
+        return s->c->whole[s->at].space.in ? &s->c->whole[s->at] : &s->c->sample[s->at];
     return s->subsample.space.in && s->subsample.space.shapes.l.form == l->form ? &s->subsample : &s->last;
 }
 
@@ -128,7 +157,8 @@ static int subsample_best(struct search *s, struct err *e)
     int r = variants_new(s->q, s->in, &s->best.layout, &variants, e);
     if (r < 0)
         return r;
-    if ((r = subsampled_score(s, &s->best.layout, &variants, &s->last, &p, &s->subsampled, e)) == 0)
+    const struct problem *like = s->c->whole[s->best_at].space.in ? &s->c->whole[s->best_at] : &s->last;
+    if ((r = subsampled_score(s, &s->best.layout, &variants, like, &p, &s->subsampled, e)) == 0)
         problem_done(&p);
     variants_done(&variants);
     return r;
@@ -142,8 +172,9 @@ static int subsample_is_better(struct search *s, const struct layout *l, const s
     int r = isnan(s->subsampled) ? subsample_best(s, e) : 0;
     if (r < 0 || (r = subsampled_score(s, l, variants, like_of(s, l), &p, &score, e)) < 0)
         return r;
-    problem_done(&s->subsample);
+    leave(s, &s->subsample, &s->c->sample[s->subsample_at]);
     s->subsample = p;
+    s->subsample_at = s->at;
     if (score >= s->subsampled + SUBSAMPLE_GAIN * s->q->n_memory)
         return 1;
     notes_add(s->notes, "%s layouts are left out: by every %dth layer they are no faster (--form %s plans one)",
@@ -194,8 +225,9 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct problem p;
     struct plan plan;
     struct err now = { 0 };
+    const struct problem *like = s->c->whole[s->at].space.in ? &s->c->whole[s->at] : &s->last;
     struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n,
-                                 .policy = s->q->policy, .like = &s->last };
+                                 .policy = s->q->policy, .like = like };
     uint64_t bytes = variants_file_bytes(s->in, l);
     double score = 0;
     struct planning_bound bounds[PLAN_MAX_LIMITS];
@@ -206,8 +238,9 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     if (s->why.code) /* the first refusal is reported */
         mine.diagnosis = NULL;
     r = planning_layout(&p, &mine, &s->chunks, s->q->prove ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
-    problem_done(&s->last);
+    leave(s, &s->last, &s->c->whole[s->last_at]);
     s->last = p;
+    s->last_at = s->at;
     if (r == ERR_INFEASIBLE) {
         if (s->why.code == 0)
             s->why = now;
@@ -230,6 +263,7 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     s->score = score;
     s->subsampled = NAN;
     s->bytes = bytes;
+    s->best_at = s->at;
     s->found = 1;
     return 0;
 }
@@ -255,46 +289,47 @@ static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
     return r;
 }
 
-static int search_layouts(struct search *s, const struct layout *layouts, int n, struct err *e)
+static int search_layouts(struct search *s, struct err *e)
 {
     int r = 0;
-    for (int i = 0; i < n && r == 0; i++) {
+    for (s->at = 0; s->at < s->c->n && r == 0; s->at++) {
+        const struct layout *l = &s->c->of[s->at];
         struct variants variants;
         int64_t start_ns = progress_now_ns();
-        if ((r = variants_new(s->q, s->in, &layouts[i], &variants, e)) < 0)
+        if ((r = variants_new(s->q, s->in, l, &variants, e)) < 0)
             break;
-        int tried = r = may_win(s, &layouts[i], &variants, e);
+        int tried = r = may_win(s, l, &variants, e);
         if (r > 0)
-            r = search_layout(s, &layouts[i], &variants, e);
+            r = search_layout(s, l, &variants, e);
         if (r >= 0)
-            say_layout(s, &layouts[i], tried ? "solved" : "cannot win", start_ns);
+            say_layout(s, l, tried ? "solved" : "cannot win", start_ns);
         variants_done(&variants);
     }
     return r;
 }
 
-int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
-                  struct plan *out, struct err *e)
+/* The best plan over the candidates, for all limits of a request. */
+static int make_of(struct candidates *c, const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                   struct plan *out, struct err *e)
 {
-    struct layout layouts[VARIANTS_LAYOUTS];
-    struct search s = { .q = q, .in = in, .hw = hw, .notes = notes, .score = -INFINITY, .subsampled = NAN };
-    int n, r = variants_layouts(q, in, layouts, &n, e);
-    if (r == 0)
-        r = search_layouts(&s, layouts, n, e);
+    struct search s = { .q = q, .in = in, .hw = hw, .notes = notes, .c = c, .score = -INFINITY, .subsampled = NAN };
+    int r = search_layouts(&s, e);
     if (r == 0 && !s.found && q->min_tokens_per_s > 0 && !q->chunk) { /* a smaller chunk may be fast enough */
         s.chunks = (struct planning_chunks){ .by_speed = 1 };
         s.why.code = 0;
-        r = search_layouts(&s, layouts, n, e);
+        r = search_layouts(&s, e);
     }
-    note_gap(&s, n);
-    problem_done(&s.last);
-    problem_done(&s.subsample);
+    note_gap(&s, c->n);
+    leave(&s, &s.last, &c->whole[s.last_at]);
+    leave(&s, &s.subsample, &c->sample[s.subsample_at]);
     if (r == 0 && !s.found) {
         *e = s.why;
         return s.why.code;
     }
-    for (int i = 0; i < s.best.n_limits && r == 0 && q->prove; i++)
+    for (int i = 0; i < s.best.n_limits && r == 0 && q->prove; i++) {
         s.best.limits[i].gap = s.bounds[i].objective > 0 ? 1 - (double)s.bounds[i].bound / (double)s.bounds[i].objective : 0;
+        s.best.limits[i].gap_of_layouts = 1;
+    }
     if (r == 0) {
         figures_measured(hw, notes);
         r = figures_doubts(hw, &s.best, notes, e);
@@ -305,8 +340,90 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
         plan_done(&s.best);
         return r;
     }
+    s.best.revision = plan_revision(&s.best);
     *out = s.best;
     return 0;
+}
+
+static void candidates_done(struct candidates *c)
+{
+    for (int i = 0; i < VARIANTS_LAYOUTS; i++) {
+        problem_done(&c->whole[i]);
+        problem_done(&c->sample[i]);
+    }
+}
+
+/* A request for its i-th limit alone. */
+static int make_alone(struct candidates *c, const struct request *q, int i, const struct inputs *in, const struct hw *hw,
+                      struct notes *notes, struct plan *out, struct err *e)
+{
+    struct request one = *q;
+    one.n_memory = 1;
+    one.memory[0] = q->memory[i];
+    return make_of(c, &one, in, hw, notes, out, e);
+}
+
+/* What each limit would have under a layout of its own. */
+static int compare_own(struct candidates *c, const struct request *q, const struct inputs *in, const struct hw *hw, struct plan *p,
+                       struct err *e)
+{
+    struct request plain = *q;
+    int weight[PLAN_MAX_BATCHES], r = 0;
+    plain.certificate = NULL;
+    plain.diagnosis = NULL;
+    request_weights(q, in->n_batches, weight);
+    for (int i = 0; i < p->n_limits && r == 0; i++) {
+        struct notes ignored = { 0 };
+        struct plan alone = { 0 };
+        if ((r = make_alone(c, &plain, i, in, hw, &ignored, &alone, e)) < 0) {
+            r = r == ERR_INFEASIBLE ? 0 : r; /* then nothing is said */
+            continue;
+        }
+        struct plan_own *own = &p->limits[i].own;
+        *own = (struct plan_own){ alone.layout.form, alone.layout.packed, planning_mean_speed(&alone.limits[0], weight), 0 };
+        double here = planning_mean_speed(&p->limits[i], weight);
+        own->cost = here < own->tokens_per_s ? 1 - here / own->tokens_per_s : 0; /* of equals the smaller file was taken */
+        plan_done(&alone);
+    }
+    p->revision = plan_revision(p);
+    return r;
+}
+
+int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                  struct plan *out, struct err *e)
+{
+    struct candidates *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_NOMEM, "out of memory for layouts");
+    int r = variants_layouts(q, in, c->of, &c->n, e);
+    c->shared = q->n_memory > 1 && c->n > 1;
+    if (r == 0 && (r = make_of(c, q, in, hw, notes, out, e)) == 0 && c->shared && (r = compare_own(c, q, in, hw, out, e)) < 0) {
+        plan_done(out);
+        *out = (struct plan){ .n_limits = 0 };
+    }
+    candidates_done(c);
+    free(c);
+    return r;
+}
+
+int planning_make_each(const struct request *q, const struct inputs *in, const struct hw *hw, const struct notes *notes,
+                       struct plan *out, struct err *e)
+{
+    struct candidates *c = calloc(1, sizeof *c);
+    int r, i;
+    if (!c)
+        return err_set(e, ERR_NOMEM, "out of memory for layouts");
+    r = variants_layouts(q, in, c->of, &c->n, e);
+    c->shared = 1;
+    for (i = 0; i < q->n_memory && r == 0; i++) {
+        struct notes own = *notes;
+        r = make_alone(c, q, i, in, hw, &own, &out[i], e);
+    }
+    for (int k = 0; r < 0 && k < i - 1; k++)
+        plan_done(&out[k]);
+    candidates_done(c);
+    free(c);
+    return r;
 }
 
 int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,

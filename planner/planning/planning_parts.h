@@ -22,4 +22,7 @@ struct planning_chunks {
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
                     struct planning_bound *bounds, double *score, struct err *e);
 
+/* Of a token, at the batch sizes by their weights. */
+double planning_mean_speed(const struct plan_limit *l, const int *weight);
+
 #endif

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,4 +130,21 @@ void explain_done(struct explain *x)
     free(x->inputs);
     x->best_hit_rate = NULL;
     x->inputs = NULL;
+}
+
+const char *explain_gap_of(const struct plan_limit *l)
+{
+    return l->gap_of_layouts ? "under any layout that was allowed" : "under this layout";
+}
+
+void explain_own(const struct plan_limit *l, char *out, size_t len)
+{
+    const struct plan_own *o = &l->own;
+    out[0] = '\0';
+    if (o->tokens_per_s > 0 && o->cost >= 0.0005)
+        snprintf(out, len, "one layout for all limits costs %.1f %% here: a layout of its own, %s%s, gives %.4g tokens/s%s",
+                 100 * o->cost, o->packed ? "packed " : "", layout_form_name(o->form), o->tokens_per_s,
+                 l->n_batches > 1 ? ", the mean of batch sizes" : "");
+    else if (o->tokens_per_s > 0)
+        snprintf(out, len, "one layout for all limits costs nothing here");
 }

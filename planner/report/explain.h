@@ -112,4 +112,11 @@ enum explain_bound explain_binds(const struct plan_layer_figures *f);
 /* Layers that each binds, at batch 1. */
 void explain_count(const struct plan *p, const struct plan_limit *l, int count[EXPLAIN_BOUNDS]);
 
+/* What a limit's gap holds for: "under this layout". */
+const char *explain_gap_of(const struct plan_limit *l);
+
+/* What the layout that all limits have costs this one; "": it is not stated. */
+#define EXPLAIN_OWN 160
+void explain_own(const struct plan_limit *l, char *out, size_t len);
+
 #endif

@@ -244,17 +244,19 @@ void report_limit_section(struct page *out, const struct report *r, int index)
     const struct plan *p = r->p;
     const struct plan_limit *l = &p->limits[index];
     const struct report_limit *o = &r->limits[index];
-    char size[32], account[32];
+    char size[32], account[32], own[EXPLAIN_OWN];
     page_put(out, "<section id='limit%d'><h2>Within %s</h2><p>", index, size_format(l->memory_bytes, size,
                                                                                        sizeof size));
     page_textf(out, "%.4g tokens/s at batch 1: %s mode, %d thread%s (", l->batches[0].predicted.tokens_per_s,
                plan_mode_name(l->mode), l->threads, l->threads == 1 ? "" : "s");
     for (int k = 0; k < l->n_classes; k++)
         page_textf(out, "%s%d %s", k ? ", " : "", l->classes[k].n, l->classes[k].name);
-    page_textf(out, "), %s at depth %d, context %d, %s cache. The account takes %s; proven within %.2f %% of the best%s.",
+    page_textf(out, "), %s at depth %d, context %d, %s cache. The account takes %s; proven within %.2f %% of the best %s%s.",
                plan_io_name(l->io), l->queue_depth, l->context, cache_policy_name(l->policy),
-               size_format(l->account_bytes, account, sizeof account), 100 * l->gap,
+               size_format(l->account_bytes, account, sizeof account), 100 * l->gap, explain_gap_of(l),
                l->optimal ? "" : " (the solver stopped at its limit)");
+    explain_own(l, own, sizeof own);
+    page_textf(out, "%s%s%s", own[0] ? " With this plan " : "", own, own[0] ? "." : "");
     page_put(out, "</p>\n");
     reading(out, r, index);
     binds(out, r, index);

@@ -49,7 +49,7 @@ static void summary(struct page *out, const struct report *r)
 static void speed_table(struct page *out, const struct report *r)
 {
     static const char *const heads[] = { "Memory", "Batch", "Mode", "Threads", "Depth", "Context", "Predicted tokens/s",
-                                         "At most (proven)", "Measured", "Runs" };
+                                         "At most under its layout (proven)", "Measured", "Runs" };
     char size[32];
     report_stack(out, "speed", heads, r->measured ? 10 : 8);
     for (int i = 0; i < r->p->n_limits; i++)

@@ -42,8 +42,12 @@ check "a pack is not a plan" fails 3 'split.thermo' "$run" generate --model "$m"
 head -c 3000000 "$m" > "$tmp/cut.thermo"
 check "a truncated pack" fails 3 'truncated' "$run" generate --model "$tmp/cut.thermo" --plan "$p" --prompt x
 check "plan and pack of different layouts: mismatch" fails 5 'do not belong together' "$run" generate --model "$tmp/bundle.thermo" --plan "$p" --prompt x
-both() { grep -q 'split.json' "$tmp/err" && grep -q 'bundle.thermo' "$tmp/err" && [ "$(grep -o '[0-9a-f]\{32\}' "$tmp/err" | sort -u | wc -l)" -eq 2 ]; }
-check "it names both files and both hashes" both
+typed() # the command that it names, with the trace and the database in place of their words
+{
+    words=$(sed -n "s|.*: thermo-plan\( solve .*\)TRACE\(.*\)DATABASE\(.*--out \).*|'$BIN/thermo-plan'\1'$tmp/t.h5'\2'$tmp/hw.sqlite'\3'$tmp/for-pack.json'|p" "$tmp/err")
+    eval "${words:-false}" > /dev/null && "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/for-pack.json" --prompt x -n 1 > /dev/null
+}
+check "it names both files, and the command that makes a plan for the pack" typed
 
 # Damage in a dense tensor: found at loading.
 cp "$m" "$tmp/bad.thermo"

@@ -557,6 +557,28 @@ static void check_work(struct plan *p)
     p->engine[0] = 0;
 }
 
+/* What a limit would have alone, and whether its gap holds for all layouts: revision 13. */
+static void check_own(struct plan *p)
+{
+    struct plan_limit *l = &p->limits[1];
+    struct plan q;
+    struct err e = { 0 };
+    char *text;
+    size_t len;
+    l->own = (struct plan_own){ LAYOUT_TWO_PHASE, 1, 157.5, 0.25 };
+    l->gap_of_layouts = 1;
+    p->revision = plan_revision(p);
+    CHECK(p->revision == 13 && plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "text", &q, &e) == 0 && same(p, &q));
+    CHECK(q.limits[1].own.form == LAYOUT_TWO_PHASE && q.limits[1].own.packed && q.limits[1].gap_of_layouts);
+    plan_done(&q);
+    memcpy(strstr(text, "\"cost\": 0.25"), "\"cost\": 2.25", 12);
+    CHECK(plan_parse(text, len, "text", &q, &e) == ERR_FORMAT && strstr(e.msg, "limits[1].own_layout.cost"));
+    free(text);
+    l->own = (struct plan_own){ LAYOUT_SPLIT, 0, 0, 0 };
+    l->gap_of_layouts = 0;
+    p->revision = plan_revision(p);
+}
+
 int main(void)
 {
     mixed_types();
@@ -572,6 +594,7 @@ int main(void)
     CHECK_MSG(plan_parse(text, len, "text", &q, &e) == 0, "%s", e.msg);
     CHECK(same(&p, &q));
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    check_own(&p);
     CHECK(plan_hot(&p, &p.limits[0].batches[0], 1, 1, 0) == p.limits[0].batches[0].hot[6]);
     CHECK(plan_cold(&p, &p.limits[0].batches[0], 2, 1) == 5);
     CHECK(strstr(text, "\"predictors\": []") && strstr(text, "\"none\""));
@@ -602,9 +625,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":13", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 13"));
-    memcpy(strstr(full, "\"revision\":13"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":14", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 14"));
+    memcpy(strstr(full, "\"revision\":14"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 

@@ -1,0 +1,77 @@
+#!/bin/bash
+# thermo-plan with several limits: what their common layout costs each, what a bound is of, and --layout-per-limit. By the published figures
+# of a board whose storage wants other layouts at other limits.
+. tests/tap.sh
+scratch
+. tests/chain.sh
+P=$BIN/thermo-plan
+check "figures of a board" "$BIN/thermo-profile" import -q --db "$tmp/board.sqlite" --csv datasets/devices/jetson-orin-nano-8gb.csv
+in=(--traces "$traces" --hardware "$tmp/board.sqlite" --context 256)
+solve() { "$P" solve -q "${in[@]}" "$@"; }
+
+check "three limits under one layout" eval 'solve --memory 13MiB,18MiB,26MiB --out "$tmp/one.json" > "$tmp/one.txt"'
+check "and each under its own" eval 'solve --memory 13MiB,18MiB,26MiB --layout-per-limit --out "$tmp/own.json" > "$tmp/own.txt"'
+check "in files named by limit" test "$(cd "$tmp" && echo own*.json)" = "own-13MiB.json own-18MiB.json own-26MiB.json"
+alone() { for l in 13 18 26; do solve --memory ${l}MiB --out "$tmp/alone.json" > /dev/null && cmp "$tmp/alone.json" "$tmp/own-${l}MiB.json" || return 1; done; }
+check "which are the plans for one limit, byte for byte" alone
+costs() { python3 - "$tmp" "$@" << 'END'
+import json, re, sys
+def plan(n): return json.load(open(f"{sys.argv[1]}/{n}.json"))
+def speed(l): return l["batches"][0]["predicted"]["tokens_per_s"]
+one, text = plan("one"), open(sys.argv[1] + "/one.txt").read()
+cost = []
+for l, name in zip(one["limits"], ("13MiB", "18MiB", "26MiB")):
+    own = plan("own-" + name)
+    o = l["own_layout"]
+    assert o["tokens_per_s"] == speed(own["limits"][0]), (name, o)
+    assert (o["form"], o["packed"]) == (own["layout"]["form"], own["layout"]["packed"]), (name, o)
+    assert abs(o["cost"] - max(0, 1 - speed(l) / o["tokens_per_s"])) < 1e-5, (name, o, speed(l))
+    assert "own_layout" not in own["limits"][0] and "gap_of" not in l
+    cost.append(o["cost"])
+assert one["revision"] == 13 and max(cost) > 0.05 and min(cost) < 0.0005, cost
+said = [float(x) for x in re.findall(r"one layout for all limits costs ([0-9.]+) % here", text)]
+assert said == [round(100 * c, 1) for c in cost if c >= 0.0005], (said, cost)
+assert text.count("costs nothing here") == sum(c < 0.0005 for c in cost)
+assert text.count("of the best under this layout") == 3
+END
+}
+check "each limit says what the common layout costs it, as text and as JSON" costs
+check "solved again, it is the same" "$P" check "$tmp/one.json" "${in[@]}" --memory 13MiB,18MiB,26MiB --solve
+dear=$(python3 -c 'import json, sys; print(max(json.load(open(sys.argv[1]))["limits"], key=lambda l: l["own_layout"]["cost"])["memory_bytes"])' \
+    "$tmp/one.json")
+from=(--traces "$traces" --hardware "$tmp/board.sqlite")
+other_cost() { sed '0,/"cost": 0\.[0-9]*/s//"cost": 0.5/' "$tmp/one.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/one.json" && return 9
+    "$P" check "$tmp/bad.json" "${in[@]}" --memory 13MiB,18MiB,26MiB --solve; }
+check "another cost is found" says 5 'limits\[[0-9]\].own_layout.cost' other_cost
+check "explain says it" says 0 'one layout for all limits costs [0-9.]* % here: a layout of its own' "$P" explain "$tmp/one.json" --no-gains \
+    "${from[@]}" --memory "$dear"
+in_json() { "$P" explain "$tmp/one.json" --no-gains "${from[@]}" --memory "$dear" --json |
+    python3 -c 'import json, sys; x = json.load(sys.stdin); assert x["own_layout"]["cost"] > 0.05 and x["gap_of"] == "layout", x["gap_of"]'; }
+check "as JSON too" in_json
+check "a plan of one layout has no other" eval 'solve --memory 13MiB,18MiB --form split --packed no --out "$tmp/f.json" > /dev/null && ! grep -q own_layout "$tmp/f.json"'
+proven() { solve --memory 18MiB --prove --out "$tmp/proven.json" | grep -q 'of the best under any layout that was allowed' &&
+    grep -q '"gap_of": "layouts"' "$tmp/proven.json" && "$P" check "$tmp/proven.json" "${from[@]}" > /dev/null; }
+check "--prove holds for all layouts, and says so" proven
+check "--layout-per-limit makes no proof" says 2 'solve each limit by itself' solve --memory 13MiB,18MiB --layout-per-limit --certificate "$tmp/c" --out "$tmp/x.json"
+check "and takes no pack's layout" says 2 'give one of them' solve --memory 13MiB,18MiB --layout-per-limit --for-pack "$packed" --out "$tmp/x.json"
+below() { says 4 'below the floor' solve --memory 4MiB,18MiB --layout-per-limit --out "$tmp/x.json" && ! ls "$tmp"/x-* 2> /dev/null; }
+check "one limit below the floor: nothing is written" below
+both_json() { solve --memory 13MiB,18MiB --layout-per-limit --json --out "$tmp/j.json" | python3 -c '
+import json, sys
+assert json.load(sys.stdin) == [json.load(open(sys.argv[1] + f"/j-{n}MiB.json")) for n in (13, 18)]' "$tmp"; }
+check "--json prints them as a list" both_json
+
+sweep() { "$P" sweep -q "${in[@]}" --memory 13MiB..26MiB --steps 4 "$@"; }
+curves() { sweep --out "$tmp/one.csv" && sweep --layout-per-limit --out "$tmp/own.csv" --svg "$tmp/own.svg" && python3 - "$tmp" << 'END'
+import csv, sys
+one, own = (list(csv.DictReader(open(f"{sys.argv[1]}/{n}.csv"))) for n in ("one", "own"))
+assert len({(r["form"], r["packed"]) for r in one}) == 1 and len({(r["form"], r["packed"]) for r in own}) > 1
+for a, b in zip(one, own):
+    assert a["own_tokens_per_s"] == b["tokens_per_s"] and (a["own_form"], a["own_packed"]) == (b["form"], b["packed"])
+    assert abs(float(a["common_layout_cost"]) - max(0, 1 - float(a["tokens_per_s"]) / float(b["tokens_per_s"]))) < 1e-4
+    assert a["bound_of"] == b["bound_of"] == "layout" and b["own_tokens_per_s"] == ""
+assert max(float(a["common_layout_cost"]) for a in one) > 0.05
+END
+}
+check "sweep has both curves, and what the common layout costs" curves
+done_testing

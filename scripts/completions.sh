@@ -47,6 +47,10 @@ collected()
         "$program" --help | awk -f scripts/help.awk > "$scratch/help" && described '' "$scratch/table" "$scratch/help"
         return
     fi
+    if ! grep -q "^command$tab" "$scratch/table"; then
+        "$program" --help | awk -f scripts/help.awk > "$scratch/help" && described '' "$scratch/table" "$scratch/help"
+        return
+    fi
     "$program" --help | awk -f scripts/help.awk | awk -F '\t' -v OFS='\t' '$1 == "command" { print $2, "command", $2, "", "", "", $3 }'
     for c in $(sed -n "s/^command$tab//p" "$scratch/table"); do
         "$program" "$c" --help=table > "$scratch/rows" && "$program" "$c" --help | awk -f scripts/help.awk > "$scratch/help" &&

@@ -24,7 +24,7 @@ layer()
 only()
 {
     local found
-    found=$(includes $(find common profiler planner packer runtime datasets -name '*.[ch]') | grep -E " ($1)\$" |
+    found=$(includes $(find common profiler planner packer runtime server datasets -name '*.[ch]') | grep -E " ($1)\$" |
         cut -d ' ' -f 1 | sort -u | grep -vxE "$2")
     [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
 }
@@ -65,7 +65,7 @@ needed()
 {
     local libs
     libs=$(readelf -d "$BIN/thermo-run") || return 1
-    ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|blas|lapack|stdc\+\+'
+    ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|blas|lapack|stdc\+\+|microhttpd'
 }
 
 # pkg-config is for offline programs: the runtime's build must not call it.
@@ -84,7 +84,8 @@ for p in datasets/tools datasets/synth; do
     check "$p/ includes only itself and common/" layer $p "$p/|common/"
 done
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
-for p in common profiler planner packer runtime; do
+check "server/ includes only itself, common/base, common/cli and runtime/thermo.h" layer server 'server/|common/(base|cli)/|runtime/thermo\.h'
+for p in common profiler planner packer runtime server; do
     check "$p/: rooms include only what tests/rooms.py allows, and there is no circle" python3 tests/rooms.py $p
 done
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace/trace_h5\.c'
@@ -97,9 +98,10 @@ check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/base/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'
 check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_disk)\.c'
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c'
+check "libmicrohttpd only in its wrapper" only 'microhttpd\.h' 'server/http\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only
 check "serve uses the library, and nothing behind it" library_alone
-check "thermo-run needs no offline library" needed
+check "thermo-run needs no offline library, and no server's" needed
 check "make runtime asks for no offline package" no_pkg_config
 done_testing

@@ -85,7 +85,7 @@ def faults(path, text):
 
 
 def main():
-    files = sys.argv[1:] or subprocess.run(['git', 'ls-files', 'common', 'profiler', 'planner', 'packer', 'runtime', 'datasets'],
+    files = sys.argv[1:] or subprocess.run(['git', 'ls-files', 'common', 'profiler', 'planner', 'packer', 'runtime', 'server', 'datasets'],
                                            capture_output=True, text=True, check=True).stdout.split()
     bad = 0
     for path in files:

@@ -29,6 +29,7 @@ ROOMS = {
     'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine',
                 'chat': '', '': 'io pipeline engine session chat'},
     'packer': {'': ''},
+    'server': {'': ''},
 }
 
 

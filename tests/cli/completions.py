@@ -22,6 +22,8 @@ LINES = [
     ("thermo-profile show two", "show two words.h5"),
     ("thermo-profile hard", "hardware"),
     ("thermo-pack --vers", "--version"),
+    ("thermo-serve --conn", "--connections"),
+    ("thermo-serve --model alp", "--model alpha.json"),
     ("thermo-pipeline --run-fl", "--run-flags"),
     ("thermo-pipeline --model alp", "--model alpha.json"),
 ]

@@ -23,7 +23,7 @@ targets()
     for t in $(cat $documents | grep -oE '\bmake( -j[0-9]*)? [a-z][a-z0-9-]+' | awk '{ print $NF }' | sort -u); do
         grep -hE "^(\.PHONY:|[a-z][a-z0-9 -]*:)" GNUmakefile scripts/*.mk tests/module.mk | tr ' :' '\n\n' |
             grep -qx -e "$t" || case $t in
-            runtime | profiler | planner | packer) ;;
+            runtime | profiler | planner | packer | server) ;;
             *) echo "no target '$t'"; bad=1 ;;
             esac
     done
@@ -52,7 +52,7 @@ named()
     python3 - $(git ls-files '*.md' 2> /dev/null || find . -name '*.md' ! -path './build/*') << 'END'
 import glob, os, re, sys
 sys.dont_write_bytecode = True
-folder = r"(?:common|profiler|planner|packer|runtime|schemas|datasets|tests|scripts|docs)/[A-Za-z0-9_./*{},-]*"
+folder = r"(?:common|profiler|planner|packer|runtime|server|schemas|datasets|tests|scripts|docs)/[A-Za-z0-9_./*{},-]*"
 def expand(p):
     m = re.search(r"\{([^{}]*)\}", p)
     return [q for x in m.group(1).split(",") for q in expand(p[:m.start()] + x + p[m.end():])] if m else [p]

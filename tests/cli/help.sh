@@ -55,4 +55,13 @@ for name in thermo-profile thermo-plan thermo-pack thermo-run; do
         check "$name $c with an unknown option" refuses 2 "unknown option --frobnicate" "$program" "$c" --frobnicate
     done
 done
+# The one without subcommands.
+program=$BIN/thermo-serve
+check "thermo-serve --help" prints 0 "^usage: thermo-serve" "$program" --help
+check "thermo-serve --help fits the screen" narrow "$program" --help
+check "thermo-serve --version" prints 0 "^thermo-serve [0-9]" "$program" --version
+check "thermo-serve alone" refuses 2 "--model FILE is required" "$program"
+check "thermo-serve with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
+check "thermo-serve with an argument" refuses 2 "options of the engine come after --" "$program" --model x --plan y frobnicate
+[ ! -e /dev/full ] || check "thermo-serve --help to a full disk" full_disk "$program" --help
 done_testing

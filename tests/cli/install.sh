@@ -63,6 +63,9 @@ no_markers() { ! grep -rnE '@[A-Z_]+@|^@' "$at/share/man"; }
 page_has_options()
 {
     page=$at/share/man/man1/$1.1
+    for o in $("$BIN/$1" --help=table | sed -n 's/^option\t\([^\t]*\).*/\1/p'); do
+        grep -qE "^\.It.* Fl \\\\-$(echo "$o" | sed 's/-/\\\\-/g')( |\$)" "$page" || { echo "--$o"; return 1; }
+    done
     for c in $("$BIN/$1" --help=table | sed -n 's/^command\t//p'); do
         grep -q "^\.Ss $1 $c\$" "$page" || { echo "$c"; return 1; }
         for o in $("$BIN/$1" "$c" --help=table | sed -n 's/^option\t\([^\t]*\).*/\1/p'); do
@@ -101,6 +104,8 @@ for p in thermo-profile thermo-plan thermo-pack thermo-run; do
     page=$at/share/man/man1/$p.1
     check "$p(1) has its sections" page_sections SYNOPSIS DESCRIPTION COMMANDS ENVIRONMENT FILES 'EXIT STATUS' EXAMPLES 'SEE ALSO'
 done
+check "thermo-serve runs" "$at/bin/thermo-serve" --version
+check "thermo-serve(1) has every option" page_has_options thermo-serve
 check "thermo-pipeline runs" "$at/bin/thermo-pipeline" --help
 check "what is listed is what is installed" same_files
 check "nothing outside PREFIX" outside

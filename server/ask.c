@@ -1,0 +1,263 @@
+/* A table for each endpoint: name, what becomes of it, the library's name of it, its range. What OpenAI's clients send by default without
+ * wanting anything by it is taken where it says the default (`only`). */
+#include "server/ask.h"
+
+#include "common/base/fields.h"
+#include "common/base/print.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, ONLY };
+
+struct field {
+    struct fields row;
+    enum kind kind;
+    const char *to;        /* the library's name */
+    double min, max;
+    const char *only;      /* ONLY: JSON texts of what is taken, separated by a blank */
+};
+
+#define MOST_TOKENS (1 << 24)
+#define TAKEN(name) { name, FIELDS_TAKEN, NULL }
+#define NO_EFFECT(name) { { name, FIELDS_NO_EFFECT, NULL }, NONE, NULL, 0, 0, NULL }
+#define IF_EMPTY(name, why) { { name, FIELDS_IF_EMPTY, why }, NONE, NULL, 0, 0, NULL }
+#define REFUSED(name, why) { { name, FIELDS_REFUSED, why }, NONE, NULL, 0, 0, NULL }
+#define DEFAULT(name, texts, why) { { name, FIELDS_TAKEN, why }, ONLY, NULL, 0, 0, texts }
+#define LAST { { NULL, FIELDS_TAKEN, NULL }, NONE, NULL, 0, 0, NULL }
+
+/* What both have. */
+#define SAMPLING \
+    { TAKEN("model"), NONE, NULL, 0, 0, NULL }, /* one is loaded: any name is its */ \
+    { TAKEN("stream"), STREAM, NULL, 0, 0, NULL }, \
+    { TAKEN("stream_options"), OPTIONS, NULL, 0, 0, NULL }, \
+    { TAKEN("temperature"), REAL, "temp", 0, 100, NULL }, \
+    { TAKEN("top_p"), REAL, "top_p", 0, 1, NULL }, \
+    { TAKEN("top_k"), INT, "top_k", 0, MOST_TOKENS, NULL }, \
+    { TAKEN("min_p"), REAL, "min_p", 0, 1, NULL }, \
+    { TAKEN("repeat_penalty"), REAL, "repeat_penalty", 0.01, 100, NULL }, \
+    { TAKEN("repeat_last_n"), INT, "repeat_last_n", -1, MOST_TOKENS, NULL }, \
+    { TAKEN("seed"), SEED, "seed", -1, 0x1p53, NULL }, \
+    { TAKEN("stop"), STOP, "stop", 0, 0, NULL }, \
+    { TAKEN("ignore_eos"), FLAG, "ignore_eos", 0, 0, NULL }, \
+    DEFAULT("n", "1", "one answer a request"), \
+    IF_EMPTY("frequency_penalty", "\"repeat_penalty\" is the one that there is"), \
+    IF_EMPTY("presence_penalty", "\"repeat_penalty\" is the one that there is"), \
+    IF_EMPTY("logit_bias", "logits are used as they are"), \
+    REFUSED("repetition_penalty", "its name here is \"repeat_penalty\""), \
+    REFUSED("n_predict", "its name here is \"max_tokens\""), \
+    NO_EFFECT("user"), NO_EFFECT("safety_identifier"), NO_EFFECT("prompt_cache_key"), NO_EFFECT("prompt_cache_retention"), \
+    NO_EFFECT("metadata"), NO_EFFECT("client_metadata"), NO_EFFECT("service_tier")
+
+static const struct field chat_fields[] = {
+    SAMPLING,
+    { TAKEN("messages"), COPY, "messages", 0, 0, NULL },
+    { TAKEN("max_completion_tokens"), INT, "n", 0, MOST_TOKENS, NULL },
+    { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
+    NO_EFFECT("store"),
+    IF_EMPTY("logprobs", "answers have none"),
+    IF_EMPTY("top_logprobs", "answers have none"),
+    IF_EMPTY("tools", "describe them in a system message"),
+    DEFAULT("tool_choice", "\"none\" \"auto\"", "there are no tools"),
+    NO_EFFECT("parallel_tool_calls"),
+    IF_EMPTY("functions", "describe them in a system message"),
+    DEFAULT("function_call", "\"none\" \"auto\"", "there are no functions"),
+    DEFAULT("response_format", "{\"type\":\"text\"}", "answers are what the model writes"),
+    DEFAULT("modalities", "[\"text\"]", "models write text alone"),
+    DEFAULT("verbosity", "\"medium\"", "say it in a message"),
+    IF_EMPTY("reasoning_effort", "say it in a message"),
+    IF_EMPTY("audio", "models write text alone"),
+    IF_EMPTY("prediction", "the server guesses by itself where --guess is given"),
+    IF_EMPTY("web_search_options", "no program here opens a connection"),
+    LAST
+}, text_fields[] = {
+    SAMPLING,
+    { TAKEN("prompt"), PROMPT, "prompt", 0, 0, NULL },
+    { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
+    DEFAULT("best_of", "1", "one answer a request"),
+    IF_EMPTY("echo", "put the prompt before the answer"),
+    IF_EMPTY("suffix", "models continue a text"),
+    IF_EMPTY("logprobs", "answers have none"),
+    LAST
+};
+
+static const struct field *table_of(enum ask_form form)
+{
+    return form == ASK_CHAT ? chat_fields : text_fields;
+}
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory for a request");
+}
+
+/* "name":text, of the library's fields. */
+static int add(struct ask *a, const char *to, const char *text, struct err *e)
+{
+    const char *between = a->fields.len > 1 ? "," : "";
+    int bad = buffer_printf(&a->fields, "%s\"%s\":", between, to) < 0 || buffer_put(&a->fields, text, strlen(text), 1) < 0;
+    return bad ? no_memory(e) : 0;
+}
+
+static int add_json(struct ask *a, const char *to, const struct js *v, struct err *e)
+{
+    char *text = js_text(v, 0, 0);
+    int r = text ? add(a, to, text, e) : no_memory(e);
+    free(text);
+    return r;
+}
+
+static int add_number(struct ask *a, const struct field *f, const struct js *v, struct err *e)
+{
+    double x;
+    int64_t whole = 0;
+    char text[PRINT_NUMBER];
+    if (!js_num(v, &x) || (f->kind != REAL && !js_int(v, &whole)) || !(x >= f->min && x <= f->max))
+        return err_set(e, ERR_FORMAT, "\"%s\" is not %s from %g to %g", f->row.name,
+                       f->kind == REAL ? "a number" : "an integer", f->min, f->max);
+    if (f->kind == SEED && whole < 0)
+        return 0; /* any */
+    print_json_number(text, 17, x);
+    if (f->kind != REAL)
+        snprintf(text, sizeof text, "%lld", (long long)whole);
+    return add(a, f->to, text, e);
+}
+
+static int add_stop(struct ask *a, const struct field *f, const struct js *v, struct err *e)
+{
+    int fits = js_str(v) || js_is_array(v);
+    for (size_t i = 0; js_is_array(v) && i < js_len(v); i++)
+        fits &= js_str(js_at(v, i)) != NULL;
+    if (!fits)
+        return err_set(e, ERR_FORMAT, "\"stop\" is neither a string nor an array of strings");
+    return js_is_array(v) && js_len(v) == 0 ? 0 : add_json(a, f->to, v, e);
+}
+
+static int set_options(struct ask *a, const struct js *v, struct err *e)
+{
+    static const struct fields rows[] = {
+        { "include_usage", FIELDS_TAKEN, NULL }, { "include_obfuscation", FIELDS_NO_EFFECT, NULL }, { NULL, FIELDS_TAKEN, NULL },
+    };
+    int r = fields_check(v, rows, sizeof *rows, "\"stream_options\"", e);
+    const struct js *usage = js_get(v, "include_usage");
+    if (r == 0 && fields_given(usage) && js_bool(usage) < 0)
+        r = err_set(e, ERR_FORMAT, "\"stream_options\": \"include_usage\" is not true or false");
+    a->usage = js_bool(usage) == 1;
+    return r;
+}
+
+/* A string, or an array of one, or token ids. */
+static int add_prompt(struct ask *a, const struct field *f, const struct js *v, struct err *e)
+{
+    int64_t id;
+    if (js_str(v))
+        return add_json(a, f->to, v, e);
+    if (js_is_array(v) && js_len(v) == 1 && js_str(js_at(v, 0)))
+        return add_json(a, f->to, js_at(v, 0), e);
+    if (js_is_array(v) && js_len(v) > 0 && js_int(js_at(v, 0), &id))
+        return add_json(a, "tokens", v, e);
+    if (js_is_array(v) && js_len(v) == 1 && js_is_array(js_at(v, 0)))
+        return add_json(a, "tokens", js_at(v, 0), e);
+    return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids; one prompt a request");
+}
+
+static int check_only(const struct field *f, const struct js *v, struct err *e)
+{
+    char *text = js_text(v, 0, 0);
+    if (!text)
+        return no_memory(e);
+    int found = 0;
+    for (const char *s = f->only; *s && !found; s += strcspn(s, " "), s += strspn(s, " "))
+        found = strlen(text) == strcspn(s, " ") && !strncmp(s, text, strlen(text));
+    free(text);
+    return found ? 0 : err_set(e, ERR_UNSUPPORTED, "\"%s\" is taken as %s alone: %s", f->row.name, f->only, f->row.why);
+}
+
+static int read_field(struct ask *a, const struct field *f, const struct js *v, struct err *e)
+{
+    switch (f->kind) {
+    case COPY: return add_json(a, f->to, v, e);
+    case INT:
+    case REAL:
+    case SEED: return add_number(a, f, v, e);
+    case STOP: return add_stop(a, f, v, e);
+    case OPTIONS: return set_options(a, v, e);
+    case PROMPT: return add_prompt(a, f, v, e);
+    case ONLY: return check_only(f, v, e);
+    case FLAG:
+    case STREAM:
+        if (js_bool(v) < 0)
+            return err_set(e, ERR_FORMAT, "\"%s\" is not true or false", f->row.name);
+        if (f->kind == STREAM)
+            a->stream = js_bool(v);
+        return f->kind == FLAG ? add_json(a, f->to, v, e) : 0;
+    default: return 0;
+    }
+}
+
+/* Two names of one field say the same, or one is given. */
+static int check_twice(const struct js *j, struct err *e)
+{
+    int64_t a, b;
+    if (js_int(js_get(j, "max_tokens"), &a) && js_int(js_get(j, "max_completion_tokens"), &b) && a != b)
+        return err_set(e, ERR_FORMAT, "\"max_tokens\" and \"max_completion_tokens\" differ, and are the same");
+    return 0;
+}
+
+static int read_all(const struct js *j, struct ask *a, struct err *e)
+{
+    const char *taken[32];
+    int n = 0, r = 0, limited = 0;
+    const char *must = a->form == ASK_CHAT ? "messages" : "prompt";
+    for (const struct field *f = table_of(a->form); f->row.name && r == 0; f++) {
+        const struct js *v = js_get(j, f->row.name);
+        int again = 0;
+        for (int i = 0; i < n && f->to; i++)
+            again |= !strcmp(taken[i], f->to);
+        if (!fields_given(v) || again)
+            continue;
+        r = read_field(a, f, v, e);
+        if (f->to && n < 32)
+            taken[n++] = f->to;
+        limited |= f->to && !strcmp(f->to, "n");
+    }
+    if (r == 0 && !fields_given(js_get(j, must)))
+        r = err_set(e, ERR_FORMAT, "\"%s\" is missing", must);
+    if (r == 0 && !limited) /* what OpenAI's reference says */
+        r = add(a, "n", a->form == ASK_CHAT ? "-1" : "16", e);
+    return r;
+}
+
+int ask_read(const struct js *j, enum ask_form form, struct ask *out, struct err *e)
+{
+    *out = (struct ask){ .form = form };
+    int r = fields_check(j, &table_of(form)->row, sizeof *chat_fields, "the body", e);
+    if (r == 0)
+        r = buffer_put(&out->fields, "{", 1, 1) < 0 ? no_memory(e) : check_twice(j, e);
+    if (r == 0)
+        r = read_all(j, out, e);
+    if (r == 0 && buffer_put(&out->fields, "}", 1, 1) < 0)
+        r = no_memory(e);
+    if (r < 0)
+        ask_done(out);
+    return r;
+}
+
+void ask_done(struct ask *a)
+{
+    buffer_drop(&a->fields);
+}
+
+void ask_param(enum ask_form form, const char *message, int theirs, char name[ASK_NAME])
+{
+    const char *from = strchr(message, '"'), *to = from ? strchr(from + 1, '"') : NULL;
+    name[0] = 0;
+    if (!to || to - from > ASK_NAME - 1)
+        return;
+    snprintf(name, ASK_NAME, "%.*s", (int)(to - from - 1), from + 1);
+    for (const struct field *f = table_of(form); theirs && f->row.name; f++)
+        if (f->to && !strcmp(f->to, name)) {
+            snprintf(name, ASK_NAME, "%s", f->row.name);
+            return;
+        }
+}

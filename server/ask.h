@@ -1,0 +1,27 @@
+#ifndef SERVER_ASK_H
+#define SERVER_ASK_H
+
+/* A body of an endpoint that generates, field by field checked by the endpoint's table (ask.c), and written as the fields of a request of
+ * the library. What is in no table is refused by name. */
+#include "common/base/err.h"
+#include "common/base/js.h"
+
+#include "server/buffer.h"
+
+enum ask_form { ASK_CHAT, ASK_TEXT }; /* chat/completions, completions */
+
+struct ask {
+    enum ask_form form;
+    int stream, usage;       /* usage: a chunk with counts at a stream's end */
+    struct buffer fields;    /* a JSON object, for the library */
+};
+
+/* ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */
+int ask_read(const struct js *body, enum ask_form form, struct ask *out, struct err *e);
+void ask_done(struct ask *a); /* accepts a zeroed one */
+
+/* The field that a message quotes first; theirs: it is the library's, and gets the endpoint's name: "temperature" for "temp". "": none. */
+#define ASK_NAME 48
+void ask_param(enum ask_form form, const char *message, int theirs, char name[ASK_NAME]);
+
+#endif

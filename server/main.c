@@ -1,0 +1,252 @@
+/* thermo-serve: a model behind HTTP, in the forms that programs know. */
+#include "server/paths.h"
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/base/print.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOOK_MS 50     /* how often signals are looked for */
+#define PAUSE_MS 10000 /* for so long a client may not read */
+#define STACKS  (256u << 10)
+
+static const struct opt_usage usage = {
+    "thermo-serve", "--model FILE --plan FILE [-- OPTIONS OF THE ENGINE]",
+    "Serve a packed model by HTTP, in OpenAI's forms: POST /v1/chat/completions, streamed or not. Requests are answered together, as many "
+    "at once as the plan has sequences, and each has the text that it has alone. It listens on this machine alone (127.0.0.1). SIGTERM or "
+    "Ctrl-C: what is open is finished, nothing new is taken; a second one ends at once. Options of the engine, after --, are those of "
+    "'thermo-run serve'.",
+    "  thermo-serve --model m.thermo --plan p.json --port 8080\n"
+    "  thermo-serve --model m.thermo --plan p.json --memory 4GiB -- --threads 4 --thinking hide\n",
+    NULL
+};
+
+struct args {
+    const char *model, *plan, *name;
+    uint64_t memory, body, buffers;
+    int port, connections, sequences, n_more;
+    char **more;
+};
+
+static void init(struct args *a)
+{
+    *a = (struct args){ .port = 8080, .connections = 64, .body = 1 << 20, .buffers = 4 << 20 };
+}
+
+static int parse(struct args *a, int argc, char **argv, struct err *e)
+{
+    const struct opt rows[] = {
+        { .name = "model", .short_name = 'm', .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ, .required = 1,
+          .help = "The packed model." },
+        { .name = "plan", .short_name = 'p', .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .file = OPT_READ, .required = 1,
+          .help = "The plan." },
+        { .name = "memory", .short_name = 'M', .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE", .min = 1, .max = 0x1p53,
+          .help = "Limit of memory, for all of it.", .def = "the plan's largest" },
+        { .name = "sequences", .type = OPT_INT, .dest = &a->sequences, .arg = "N", .min = 1, .max = 4096,
+          .help = "How many requests are answered at once; three times as many more wait.", .def = "the plan's" },
+        { .name = "port", .type = OPT_INT, .dest = &a->port, .arg = "N", .min = 0, .max = 65535,
+          .help = "Port; 0: any that is free. The line on standard output names it.", .def = "8080" },
+        { .name = "name", .type = OPT_STRING, .dest = &a->name, .arg = "NAME", .help = "Name of the model in answers.",
+          .def = "that of its file" },
+        { .name = "connections", .type = OPT_INT, .dest = &a->connections, .arg = "N", .min = 1, .max = 4096,
+          .help = "Connections at once; further ones get status 503.", .def = "64" },
+        { .name = "max-body", .type = OPT_SIZE, .dest = &a->body, .arg = "SIZE", .min = 1024, .max = 1 << 30,
+          .help = "Bytes of a request, and of an answer that is not streamed.", .def = "1MiB" },
+        { .name = "buffers", .type = OPT_SIZE, .dest = &a->buffers, .arg = "SIZE", .min = 65536, .max = 0x1p40,
+          .help = "Memory for all bodies and answers that are on their way.", .def = "4MiB" },
+        { .name = NULL },
+    };
+    int n_pos = 0, r = opt_parse(rows, &usage, argc, argv, &n_pos, e);
+    a->more = argv + 1;
+    a->n_more = n_pos;
+    if (r == 0 && n_pos && argv[1][0] != '-')
+        r = err_set(e, ERR_USAGE, "unexpected argument '%s'; options of the engine come after --; see thermo-serve --help", argv[1]);
+    return r;
+}
+
+/* The file's name without folder and ending. */
+static char *name_of(const char *model)
+{
+    const char *from = strrchr(model, '/');
+    char *name = strdup(from ? from + 1 : model), *dot = name ? strrchr(name, '.') : NULL;
+    if (dot && dot > name)
+        *dot = 0;
+    return name;
+}
+
+/* ---- the stepping thread ---- */
+
+struct stepper {
+    struct server *s;
+    struct thermo_options o;
+    atomic_int opened, stop;     /* opened 1: the model is loaded; -1: it failed, with */
+    struct thermo_error e;
+    int cancel;
+};
+
+static void *step(void *ctx)
+{
+    struct stepper *p = ctx;
+    struct thermo_error e;
+    int r = thermo_open(&p->o, &p->s->t, &p->e);
+    atomic_store(&p->opened, r < 0 ? -1 : 1);
+    while (r >= 0 && !atomic_load(&p->stop)) {
+        int bad = thermo_step(p->s->t, -1, &e);
+        if (bad < 0 && !atomic_load(&p->stop)) {
+            log_warn("%s", e.message); /* those that it concerns have been told */
+            poll(NULL, 0, 10);
+        }
+    }
+    return NULL;
+}
+
+/* Waits for the model. ERR_INTR: a signal came first. */
+static int wait_open(struct stepper *p, const struct cancel *asked, struct err *e)
+{
+    while (!atomic_load(&p->opened)) {
+        poll(NULL, 0, LOOK_MS);
+        if (cancel_asked(asked))
+            cancel_ask((struct cancel *)(void *)&p->cancel);
+    }
+    return atomic_load(&p->opened) < 0 ? err_set(e, p->e.code, "%s", p->e.message) : 0;
+}
+
+/* Limits of the model that is open. */
+static int look(struct server *s, struct err *e)
+{
+    char *text = thermo_describe(s->t);
+    struct js *j = text ? js_parse(text, strlen(text), "the model", e) : NULL;
+    int64_t n = 0, context = 0;
+    js_int(js_get(j, "sequences"), &n);
+    js_int(js_get(j, "context"), &context);
+    js_free(j);
+    thermo_free(text);
+    s->sequences = (int)n;
+    s->context = (int)context;
+    return n && context ? 0 : err_set(e, ERR_NOMEM, "out of memory for a server");
+}
+
+/* Until a signal asks for the end and what was open is answered. */
+static void serve(struct server *s, const struct cancel *asked)
+{
+    while (!cancel_asked(asked))
+        poll(NULL, 0, LOOK_MS);
+    log_info("ending: what is open is finished; a second signal ends at once");
+    atomic_store(&s->draining, 1);
+    http_drain(s->http);
+    while (!http_idle(s->http))
+        poll(NULL, 0, LOOK_MS);
+}
+
+static int door(void *ctx, struct call *c)
+{
+    (void)ctx;
+    (void)c;
+    return 0;
+}
+
+static void wake(void *ctx)
+{
+    struct server *s = ctx;
+    thermo_wake(s->t);
+}
+
+static struct http_config config_of(struct server *s, const struct args *a)
+{
+    return (struct http_config){
+        .port = a->port, .fd = -1, .connections = a->connections, .body_max = (size_t)a->body, .pool = &s->pool, .idle_s = 60,
+        .patience_ms = 10000, .ctx = s, .door = door, .handle = paths_handle, .wake = wake, .error = server_http_error,
+    };
+}
+
+/* Memory beside the model's: connections, bodies and answers, JSON of one body, one answer that is put together. */
+static uint64_t reserve_of(struct server *s, const struct args *a)
+{
+    const struct http_config c = config_of(s, a);
+    return http_bytes(&c) + s->pool.most + s->json_max + 2 * s->body_max + STACKS;
+}
+
+static int open_http(struct server *s, const struct args *a, struct err *e)
+{
+    const struct http_config c = config_of(s, a);
+    int r = http_open(&c, &s->http, e);
+    if (r < 0)
+        return r;
+    print("listening on http://127.0.0.1:%d\n", http_port(s->http));
+    return file_stdout(e);
+}
+
+static int run(struct server *s, const struct args *a, const struct cancel *asked, struct err *e)
+{
+    const char *more[64] = { NULL };
+    struct stepper p = { .s = s };
+    pthread_t thread;
+    sigset_t all, was;
+    if (a->n_more > 60)
+        return err_set(e, ERR_USAGE, "%d options of the engine; there are fewer", a->n_more);
+    for (int i = 0; i < a->n_more; i++)
+        more[i] = a->more[i];
+    p.o = (struct thermo_options){ .size = sizeof p.o, .model = a->model, .plan = a->plan, .memory_bytes = a->memory,
+                                   .sequences = a->sequences,
+                                   .more = more, .cancel = &p.cancel, .messages = 1, .pause_ms = PAUSE_MS,
+                                   .reserved_bytes = reserve_of(s, a) };
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &was); /* signals are this thread's */
+    int failed = pthread_create(&thread, NULL, step, &p);
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (failed)
+        return err_set(e, ERR_SYS, "a thread cannot be started");
+    int r = wait_open(&p, asked, e);
+    if (r == 0 && (r = look(s, e)) == 0 && (r = open_http(s, a, e)) == 0)
+        serve(s, asked);
+    atomic_store(&p.stop, 1);
+    if (s->t)
+        thermo_interrupt(s->t); /* nothing is open: it ends the waiting step */
+    pthread_join(thread, NULL);
+    http_close(s->http);
+    thermo_close(s->t);
+    return r;
+}
+
+static int serve_main(int argc, char **argv)
+{
+    struct args a;
+    struct err e = { 0 };
+    struct server s = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    init(&a);
+    int r = parse(&a, argc, argv, &e);
+    if (r > 0)
+        return 0;
+    if (r < 0)
+        return opt_fail(&e);
+    struct cancel *asked = file_catch_interrupt();
+    char *name = name_of(a.model);
+    s.name = a.name ? a.name : name ? name : "model";
+    s.since = (int64_t)time(NULL);
+    s.pool.most = (size_t)a.buffers;
+    s.body_max = (size_t)a.body;
+    s.json_max = 4 * s.body_max + (64u << 10);
+    signal(SIGPIPE, SIG_IGN);
+    r = run(&s, &a, asked, &e);
+    buffer_drop(&s.line);
+    free(name);
+    if (r == ERR_INTR)
+        return err_exit_status(r);
+    return r < 0 ? opt_fail(&e) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    int version = argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"));
+    opt_begin("thermo-serve");
+    if (version)
+        print("thermo-serve %s\n", THERMO_VERSION);
+    return opt_end(version ? 0 : serve_main(argc, argv));
+}

@@ -1,0 +1,1 @@
+server_src := $(notdir $(wildcard server/*.c))

@@ -1,0 +1,45 @@
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+/* What the parts of the server share: the model, the doors, what is being answered. */
+#include "runtime/thermo.h"
+
+#include "server/ask.h"
+#include "server/http.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct answer; /* answer.h */
+
+struct counts {
+    uint64_t asked, answered, refused, cancelled, failed;
+    uint64_t prompt_tokens, cached_tokens, tokens;
+    double first_s, total_s;          /* sums over answers, of the time to the first token and to the end, */
+    uint64_t n_first;                 /* and of how many */
+};
+
+struct server {
+    struct thermo *t;
+    struct http *http;
+    struct pool pool;
+    const char *name;                 /* the model's, in answers */
+    int64_t since;                    /* it was loaded, seconds since 1970 */
+    size_t body_max, json_max;
+    int sequences, context;
+    atomic_int draining;
+    pthread_mutex_t lock;             /* of what follows */
+    struct answer *answers;
+    struct counts counts;
+    double mean_s;                    /* that an answer takes, lately */
+    struct buffer line;               /* the stepping thread's: a piece of an answer */
+};
+
+/* {"error": ...}, with the headers that a status has. param, code: or NULL. */
+void server_error(struct server *s, struct call *c, int status, const char *param, const char *code, const char *message);
+void server_error_text(struct buffer *b, int status, const char *param, const char *code, const char *message);
+
+/* For http_config: ctx is the server. */
+void server_http_error(void *ctx, struct call *c, int status, const char *message);
+
+#endif

@@ -4,6 +4,7 @@
 #include "packer/source.h"
 
 #include "common/base/progress.h"
+#include "common/model/tokenizer.h"
 #include "common/plan/layout.h"
 
 #include <fcntl.h>
@@ -52,6 +53,11 @@ int source_open(struct source *s, const char *path, struct trace *t, struct err 
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
+    char said[512]; /* who traced the model was told */
+    if (*trace->pre && (r = tokenizer_state_pre(s->gguf, trace->pre, said, sizeof said, e)) < 0) {
+        source_close(s);
+        return err_wrap(e, "'%s'", trace->path);
+    }
     r = trace_thresholds(t, &thresholds, e);
     given.thresholds = thresholds;
     if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0)

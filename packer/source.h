@@ -14,8 +14,8 @@ struct source {
     const char *path;
 };
 
-/* Opens the model, with the trace's thresholds if it has some, and compares every name, type and shape with the trace: ERR_MISMATCH
- * names file, tensor and both values. trace must outlive the source. */
+/* Opens the model, with the trace's thresholds if it has some and what was stated of how words are cut, and compares every name, type and
+ * shape with the trace: ERR_MISMATCH names file, tensor and both values. trace must outlive the source. */
 int source_open(struct source *s, const char *path, struct trace *trace, struct err *e);
 
 /* Opens the model's first layer that predicts further tokens instead (struct model_hparams.mtp), whose tensors no trace has. The whole

@@ -28,6 +28,10 @@ static void print_tokenizers(void)
     print("Tokenizers (`tokenizer.ggml.model`): ");
     for (int i = 0; (m = tokenizer_model(i)); i++)
         print("%s%s (%s)", i ? ", " : "", m->name, m->what);
+    print(".\n\nPatterns of words (`tokenizer.ggml.pre`, `--pre`): ");
+    const char *name;
+    for (int i = 0; (name = tokenizer_pre_name(i)); i++)
+        print("%s%s", i ? ", " : "", name);
     print(".\n");
 }
 

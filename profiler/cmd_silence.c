@@ -2,6 +2,7 @@
 #include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/js.h"
+#include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
@@ -23,7 +24,7 @@ static const struct opt_usage usage = {
 };
 
 struct options {
-    const char *model, *prompts, *held_out, *column, *shares, *cpu;
+    const char *model, *prompts, *held_out, *column, *shares, *cpu, *pre;
     uint64_t n_ctx, tokens, held_tokens;
     int threads, json, n;
     double share[THRESHOLDS_MOST];
@@ -62,6 +63,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "silence-tokens", 0, OPT_U64, &o->tokens, "N", "thresholds follow from the first N tokens.",
           .def = "4096", .min = 1, .max = 1e9 },
         { "held-out-tokens", 0, OPT_U64, &o->held_tokens, "N", "tokens of the other text.", .def = "4096", .min = 2, .max = 1e9 },
+        { "pre", 0, OPT_STRING, &o->pre, "NAME", "how words are cut for BPE, for files that do not state it (as of 'trace').",
+          .def = "what the file says, else what the architecture's models do" },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
           "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
@@ -136,6 +139,7 @@ int cmd_silence(int argc, char **argv)
     struct gguf *g = NULL;
     struct model *m = NULL;
     struct tokenizer *tok = NULL;
+    char said[512];
     unsigned mask;
     int r = parse(&o, argc, argv, &e);
     if (r > 0)
@@ -144,9 +148,13 @@ int cmd_silence(int argc, char **argv)
         return opt_fail(&e);
     kernels_init(mask);
     file_catch_interrupt();
-    if ((r = gguf_open(o.model, &g, &e)) == 0 && (r = model_open(g, NULL, &m, &e)) == 0 &&
-        (r = gguf_expect(g, NULL, NULL, &e)) == 0 && (r = tokenizer_open(g, &tok, &e)) == 0)
+    if ((r = gguf_open(o.model, &g, &e)) == 0 && (r = tokenizer_state_pre(g, o.pre, said, sizeof said, &e)) == 0 &&
+        (r = model_open(g, NULL, &m, &e)) == 0 &&
+        (r = gguf_expect(g, NULL, NULL, &e)) == 0 && (r = tokenizer_open(g, &tok, &e)) == 0) {
+        if (*said)
+            log_warn("%s", said);
         r = run(&o, m, tok, &e);
+    }
     tokenizer_close(tok);
     model_close(m);
     gguf_close(g);

@@ -41,7 +41,7 @@ static const char *const gating_names[] = { "softmax", "sigmoid", NULL };
 static const enum model_router gating_routers[] = { MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK };
 
 struct options {
-    const char *model, *prompts, *out, *column, *shard, *cpu, *silence;
+    const char *model, *prompts, *out, *column, *shard, *cpu, *silence, *pre;
     uint64_t max_tokens, n_ctx, window, samples, silence_tokens;
     double share;                /* of neurons to be silent; 0: no thresholds */
     int act, act_type, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
@@ -92,6 +92,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           "how routers weight the chosen experts, for files that do not state it (smallthinker's may not: see "
           "moe_primary_router_apply_softmax in the model's config.json). The trace records it for all later steps.",
           .def = "what the file says", .choices = gating_names },
+        { "pre", 0, OPT_STRING, &o->pre, "NAME", "how words are cut for BPE (tokenizer.ggml.pre; 'thermo-profile models' lists the "
+          "names), for files that do not state it, or state another. The trace records it for all later steps.",
+          .def = "what the file says, else what the architecture's models do" },
         { "silence", 0, OPT_STRING, &o->silence, "SHARE",
           "make neurons silent whose gates are small, this share of them for a token (40%), by a threshold for each: a model whose "
           "activation gives no zeros is then planned and run as a sparse one, at a loss that 'thermo-profile silence' states.",
@@ -350,6 +353,7 @@ int cmd_trace(int argc, char **argv)
     struct model *m = NULL;
     struct tokenizer *tok = NULL;
     struct corpus *c = NULL;
+    char said[512];
     unsigned mask;
     int r = parse(&o, argc, argv, &e);
     if (r > 0)
@@ -360,9 +364,12 @@ int cmd_trace(int argc, char **argv)
     file_catch_interrupt();
     const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE, NULL, 0 };
     if ((r = gguf_open(o.model, &g, &e)) < 0 ||
+        (r = tokenizer_state_pre(g, o.pre, said, sizeof said, &e)) < 0 ||
         (r = model_open(g, &given, &m, &e)) < 0 ||
         (r = tokenizer_open(g, &tok, &e)) < 0)
         goto out;
+    if (*said)
+        log_warn("%s", said);
     if (!o.n_ctx)
         o.n_ctx = m->h.n_ctx_train < 512 ? (uint64_t)m->h.n_ctx_train : 512;
     if (m->h.n_positions > 0 && o.n_ctx > (uint64_t)m->h.n_ctx_train) {

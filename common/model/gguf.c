@@ -339,7 +339,8 @@ static int by_place(const void *a, const void *b)
 static int index_keys(struct gguf *g, const char *file, struct err *e)
 {
     struct gguf_priv *p = g->priv;
-    p->keys_by_name = calloc(g->n_keys + 1, sizeof *p->keys_by_name);
+    if (!p->keys_by_name)
+        p->keys_by_name = calloc(g->n_keys + 1, sizeof *p->keys_by_name);
     if (!p->keys_by_name)
         return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " keys", file, g->n_keys);
     for (uint64_t i = 0; i < g->n_keys; i++)
@@ -441,6 +442,7 @@ void gguf_close(struct gguf *g)
     free(p->keys_by_name);
     free(p->tensors_by_name);
     free(p->part_names);
+    free(p->stated);
     free(p->added_names);
     free(p->added);
     free(p->names);
@@ -785,6 +787,28 @@ int gguf_get_str(const struct gguf *g, const char *name, char **out, struct err 
     s[k->data_len] = '\0';
     *out = s;
     return 1;
+}
+
+const char *gguf_stated(const struct gguf *g, const char *name)
+{
+    const struct gguf_priv *p = g->priv;
+    return p->stated && !strcmp(p->stated, name) ? p->stated + strlen(name) + 1 : NULL;
+}
+
+int gguf_state_str(struct gguf *g, const char *name, const char *value, struct err *e)
+{
+    struct gguf_priv *p = g->priv;
+    const struct gguf_key *old = gguf_find(g, name);
+    size_t n = strlen(name) + 1, len = strlen(value);
+    assert(!p->stated);
+    if (!(p->stated = malloc(n + len + 1)))
+        return err_set(e, ERR_NOMEM, "'%s': key '%s'", p->file, name);
+    memcpy(p->stated, name, n);
+    memcpy(p->stated + n, value, len + 1);
+    /* both tables have room for one more key */
+    g->keys[old ? (uint64_t)(old - g->keys) : g->n_keys++] =
+        (struct gguf_key){ .name = p->stated, .type = GGUF_STRING, .n = len, .data = p->stated + n, .data_len = len };
+    return index_keys(g, p->file, e);
 }
 
 int gguf_array_str(const struct gguf_key *k, size_t *pos, const char **s, uint64_t *len)

@@ -83,6 +83,11 @@ int gguf_get_f32(const struct gguf *g, const char *name, float *out, struct err 
 int gguf_get_bool(const struct gguf *g, const char *name, int *out, struct err *e);
 int gguf_get_str(const struct gguf *g, const char *name, char **out, struct err *e);
 
+/* What the key says from here on, as if the file had it: what a user states about files that do not say it. Once for a gguf; keys found
+ * before are no longer valid. */
+const char *gguf_stated(const struct gguf *g, const char *name); /* NULL: nothing was stated of that key */
+int gguf_state_str(struct gguf *g, const char *name, const char *value, struct err *e);
+
 /* Iterate an array of strings: pos starts at 0; gives a borrowed (not NUL-terminated) string and 1, or 0
  * at the end. */
 int gguf_array_str(const struct gguf_key *k, size_t *pos, const char **s, uint64_t *len);

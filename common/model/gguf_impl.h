@@ -15,6 +15,7 @@ struct gguf_priv {
     struct gguf **sub;                        /* the other shards: they own their tensors' names */
     int n_sub;
     char *part_names;                         /* of parts of fused tensors */
+    char *stated;                             /* name and value of a stated key */
     char *added_names;                        /* of added tensors, and their values */
     uint8_t *added;
     struct gguf_known *known;                 /* what has been read before (gguf_content.c), or NULL */

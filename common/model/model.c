@@ -235,7 +235,8 @@ static int name_older(const struct gguf *g, int r, struct err *e)
         for (uint64_t n = 0; older[i].tensor && n < g->n_tensors && !found; n++)
             found = ends(g->tensors[n].name, older[i].tensor) ? g->tensors[n].name : NULL;
         if (found)
-            return err_set(e, ERR_UNSUPPORTED, "'%s': %s '%s'%s: %s; convert the model again, with a converter of today", gguf_name(g),
+            return err_set(e, ERR_UNSUPPORTED, "'%s': %s '%s'%s: %s; convert the model again from its original, with a converter of today "
+                           "(llama.cpp's convert_hf_to_gguf.py)", gguf_name(g),
                            older[i].key ? "key" : "tensor", found, older[i].key ? " is absent" : "", older[i].what);
     }
     return r;

@@ -10,6 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
 #include "common/base/file.h"
+#include "common/base/nfc.h"
 #include "common/model/model.h"
 
 #include <inttypes.h>
@@ -231,6 +232,14 @@ uint64_t tokenizer_beside_bytes(const struct gguf *g)
     return 16 + (tokens ? 4 * tokens->n : 0) + (map ? map->data_len : 0); /* 16: what alignment takes */
 }
 
+/* Has the vocabulary ranks instead of merges? */
+static bool is_by_ids(const struct gguf *g)
+{
+    const struct gguf_key *model = gguf_find(g, MODEL_KEY), *pre = gguf_find(g, TOKENIZER_PRE_KEY);
+    return model && model->type == GGUF_STRING && model->n == 4 && !memcmp(model->data, "gpt2", 4) && pre && pre->type == GGUF_STRING &&
+           pre_flags(pre->data, (size_t)pre->n) > 0 && pre_flags(pre->data, (size_t)pre->n) & PRE_IDS;
+}
+
 static int measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges, struct err *e)
 {
     const struct gguf_key *k = gguf_find(g, TOKENS_KEY), *m = gguf_find(g, "tokenizer.ggml.merges");
@@ -256,7 +265,7 @@ static int measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes
                        map->data_len, MAX_TEXT);
     *n_vocab = k->n;
     *text_bytes = bytes;
-    *n_merges = m ? m->n : 0;
+    *n_merges = is_by_ids(g) ? 1 : m ? m->n : 0; /* 1: none is kept, but it has patterns as others with merges */
     return 0;
 }
 
@@ -464,12 +473,11 @@ static int read_flag(const struct gguf *g, const char *key, bool *out, struct er
 
 static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
-    static const char key[] = "tokenizer.ggml.pre";
     char *name = NULL;
     unsigned flags;
-    int r = t->of_characters ? 0 : gguf_get_str(g, key, &name, e);
+    int r = t->of_characters ? 0 : gguf_get_str(g, TOKENIZER_PRE_KEY, &name, e);
     if (r == 0 && !t->of_characters)
-        return bad(g, key, "is absent: the pattern that cuts words is not known", e);
+        return bad(g, TOKENIZER_PRE_KEY, "is absent: the pattern that cuts words is not known", e);
     if (r < 0)
         return r;
     t->of_characters |= name && !strcmp(name, "gemma4");
@@ -478,6 +486,8 @@ static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
     } else {
         t->whole_words = flags & PRE_WHOLE;
         t->add_bos = flags & PRE_BOS;
+        t->by_ids = flags & PRE_IDS;
+        t->nfc = flags & PRE_NFC;
     }
     free(name);
     return r;
@@ -665,6 +675,14 @@ static int claim_length(const struct tokenizer *t, const char *text, size_t n, u
 
 static int encode_piece(const struct tokenizer *t, const char *text, size_t len, bool space, struct ids *ids, struct err *e)
 {
+    if (t->nfc) {
+        char *composed;
+        int r = nfc_text(text, len, &composed, &len, e);
+        if (r == 0)
+            r = tokenizer_bpe_encode(t, composed ? composed : text, len, ids, e);
+        free(composed);
+        return r;
+    }
     if (t->kind == TOKENIZER_RWKV)
         return tokenizer_rwkv_encode(t, text, len, ids, e);
     if (t->kind == TOKENIZER_UNIGRAM)

@@ -22,6 +22,16 @@ struct tokenizer_model {
 };
 const struct tokenizer_model *tokenizer_model(int i);
 
+/* The i-th name of tokenizer.ggml.pre, or NULL behind the last. */
+const char *tokenizer_pre_name(int i);
+
+/* Before tokenizer_open, of a file that may not say how BPE cuts words: what a user states (--pre; NULL: nothing), or the family's own way
+ * where the file says nothing, becomes the file's key tokenizer.ggml.pre (gguf_state_str), and what there is to warn of is written to
+ * said[cap], "" where it is nothing. ERR_USAGE: a name that is none, for a file without such words, or nothing is stated and the family has
+ * several. */
+#define TOKENIZER_PRE_KEY "tokenizer.ggml.pre"
+int tokenizer_state_pre(struct gguf *g, const char *pre, char *said, size_t cap, struct err *e);
+
 int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e);
 void tokenizer_close(struct tokenizer *t);
 

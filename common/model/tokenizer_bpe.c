@@ -1,6 +1,6 @@
 /* BPE. A pattern cuts the text into words; in each word bytes (or characters, with SentencePiece's space) are merged
  * pairwise, the pair of lowest rank first, the leftmost on ties. Merges are pairs of token ids in a table by pair,
- * 16 bytes or so each, instead of the strings of the file. */
+ * 16 bytes or so each, instead of the strings of the file. A vocabulary of tiktoken's kind has none: there a token's id is its rank. */
 #include "common/model/tokenizer_impl.h"
 
 #include "common/base/file.h"
@@ -106,6 +106,8 @@ static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t 
 
 int tokenizer_bpe_merges(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
+    if (t->by_ids)
+        return 0;
     const struct gguf_key *k = gguf_find(g, "tokenizer.ggml.merges");
     const char *s;
     uint64_t len;
@@ -140,11 +142,19 @@ struct work {
     size_t n_heap;
 };
 
+/* Of the merge of two neighbours; -1: they do not merge. */
+static int64_t rank_of(const struct work *w, int32_t left, int32_t right)
+{
+    if (!w->t->by_ids)
+        return find_merge(w->t, w->id[left], w->id[right]);
+    return tokenizer_lookup(w->t, w->word + w->nodes[left].start, (size_t)w->nodes[left].len + w->nodes[right].len, false);
+}
+
 static void add_candidate(struct work *w, int32_t left, int32_t right)
 {
     if (left < 0 || right < 0)
         return;
-    int64_t rank = find_merge(w->t, w->id[left], w->id[right]);
+    int64_t rank = rank_of(w, left, right);
     if (rank >= 0) /* ranks stay below 2^24: exact in a float */
         tokenizer_heap_push(w->heap, &w->n_heap,
                             (struct candidate){ (float)rank, (uint32_t)left,
@@ -162,7 +172,7 @@ static int merge_all(struct work *w, struct err *e)
         struct node *right = &w->nodes[left->next];
         /* The same size can be cut differently after other merges: the pair itself must be this rank. */
         if (left->len + right->len != c.size ||
-            (float)find_merge(w->t, w->id[c.left], w->id[left->next]) != c.key)
+            (float)rank_of(w, (int32_t)c.left, left->next) != c.key)
             continue;
         left->len = c.size;
         right->len = 0;

@@ -45,6 +45,8 @@ struct tokenizer {
     /* BPE */
     bool whole_words;          /* a word that is a token needs no merging */
     bool of_characters;        /* merges begin with characters and not with bytes; U+2581 stands for a space, as in SPM */
+    bool by_ids;               /* two neighbours that are a token together merge, the lowest id first, as tiktoken does: no merges */
+    bool nfc;                  /* text is composed first (common/base/nfc.h) */
     uint32_t n_merges, merge_mask;
     uint32_t *merge;           /* [n_merges][2] left and right id; the index is the rank */
     uint32_t *merge_table;     /* [merge_mask + 1] open addressing by pair: rank + 1, 0 empty */
@@ -157,8 +159,9 @@ struct node {
 
 /* tokenizer_pre.c: splitting text into words. NULL-safe free. */
 #define PRE_HEAP_BOUND (64u << 10)
-/* Flags of a name: a word that is a token needs no merging; a text begins with BOS. */
-enum { PRE_WHOLE = 1, PRE_BOS = 2 };
+/* Flags of a name: a word that is a token needs no merging; a text begins with BOS; merges follow from ids; text is composed. */
+enum { PRE_WHOLE = 1, PRE_BOS = 2, PRE_IDS = 4, PRE_NFC = 8 };
+int pre_flags(const char *name, size_t len); /* -1: no such name */
 int pre_new(const char *name, struct pre **out, unsigned *flags, struct err *e);
 void pre_free(struct pre *p);
 size_t pre_heap_bytes(const struct pre *p);

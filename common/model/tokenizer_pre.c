@@ -51,6 +51,18 @@ struct pre {
                    "\\x{10500}-\\x{10c7f}\\x{10cf3}-\\x{1189f}\\x{118e0}-\\x{1e8ff}\\x{1e944}-\\x{10ffff}])\\p{L&})++"
 #define SENTENCE " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
+/* Kimi's: words of one case as in GPT4O, but Han is a word of its own. Letters by what they are not, so that a word is one class. */
+#if PCRE2_MAJOR * 100 + PCRE2_MINOR >= 1040
+#define HAN      "\\p{sc:Han}"  /* by script; Han alone is by its extensions since 10.40 */
+#else
+#define HAN      "\\p{Han}"
+#endif
+#define NO_WORD  "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN "]"
+#define KIMI_UPPER "[^\\p{Ll}" NO_WORD
+#define KIMI_LOWER "[^\\p{Lu}\\p{Lt}" NO_WORD
+#define KIMI     HAN "+|[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "*" KIMI_LOWER "+" ENGLISH "?|" \
+                 "[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "+" KIMI_LOWER "*" ENGLISH "?|\\p{N}{1,3}|" OTHERS "[\\r\\n]*" LINES
+
 static const char *const sets[][MOST] = {
     { GPT2 }, { LLAMA3 }, { QWEN2 },
     { ENGLISH "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" LINES },
@@ -73,30 +85,31 @@ static const char *const sets[][MOST] = {
     { "[^\\n]+|\\n+", QWEN2 },
     { ENGLISH "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" OTHERS "[\\r\\n/]?|" SPACE "*[\\r\\n]" SPACES },
     { "\\p{N}{1,3}", BY("\\p{N}+") },
+    { KIMI },
 };
-enum { WHOLE = PRE_WHOLE, BOS = PRE_BOS };
+enum { WHOLE = PRE_WHOLE, BOS = PRE_BOS, IDS = PRE_IDS, NFC = PRE_NFC };
 enum { S_GPT2, S_LLAMA3, S_QWEN2, S_QWEN35, S_GPT4O, S_TEKKEN, S_DIGITS, S_FALCON, S_DEFAULT, S_DEEPSEEK_LLM, S_DEEPSEEK_CODER,
        S_DEEPSEEK3, S_LINES, S_SENTENCE, S_VIKING, S_COHERE2, S_SUPERBPE, S_BAILING, S_SEED, S_UFAKZEKA, S_LAGUNA, S_EXAONE_MOE,
-       S_MINICPM5 };
+       S_MINICPM5, S_KIMI };
 
 static const struct {
     const char *name;
     int set, flags;
 } names[] = {
     { "gpt-2", S_GPT2, 0 }, { "phi-2", S_GPT2, 0 }, { "gigachat", S_GPT2, 0 }, { "a.x-4.0", S_GPT2, 0 }, { "mellum", S_GPT2, 0 },
-    { "modern-bert", S_GPT2, 0 }, { "mpt", S_GPT2, 0 }, { "olmo", S_GPT2, 0 }, { "jais", S_GPT2, 0 }, { "trillion", S_GPT2, 0 },
+    { "modern-bert", S_GPT2, 0 }, { "mpt", S_GPT2, NFC }, { "olmo", S_GPT2, NFC }, { "jais", S_GPT2, 0 }, { "trillion", S_GPT2, 0 },
     { "granite-docling", S_GPT2, 0 }, { "exaone4", S_GPT2, 0 },
     { "llama-bpe", S_LLAMA3, WHOLE | BOS }, { "llama3", S_LLAMA3, WHOLE | BOS }, { "llama-v3", S_LLAMA3, WHOLE | BOS },
     { "falcon3", S_LLAMA3, WHOLE | BOS }, { "falcon-h1", S_LLAMA3, WHOLE | BOS }, { "pixtral", S_LLAMA3, WHOLE | BOS },
     { "midm-2.0", S_LLAMA3, WHOLE | BOS }, { "lfm2", S_LLAMA3, WHOLE | BOS },
     { "smaug-bpe", S_LLAMA3, 0 }, { "dbrx", S_LLAMA3, 0 },
     { "chatglm-bpe", S_LLAMA3, 0 }, { "glm4", S_LLAMA3, WHOLE }, { "glm5", S_LLAMA3, WHOLE },
-    { "qwen2", S_QWEN2, 0 }, { "deepseek-r1-qwen", S_QWEN2, 0 }, { "megrez", S_QWEN2, 0 }, { "kormo", S_QWEN2, 0 },
+    { "qwen2", S_QWEN2, NFC }, { "deepseek-r1-qwen", S_QWEN2, 0 }, { "megrez", S_QWEN2, 0 }, { "kormo", S_QWEN2, 0 },
     { "f2llmv2", S_QWEN2, 0 }, { "stablelm2", S_QWEN2, 0 }, { "hunyuan", S_QWEN2, 0 }, { "solar-open", S_QWEN2, 0 },
-    { "grok-2", S_QWEN2, 0 }, { "qwen35", S_QWEN35, 0 },
+    { "grok-2", S_QWEN2, 0 }, { "qwen35", S_QWEN35, NFC },
     { "gpt-4o", S_GPT4O, 0 }, { "llama4", S_GPT4O, 0 }, { "kanana2", S_GPT4O, 0 }, { "talkie", S_GPT4O, 0 },
     { "minimax-m2", S_GPT4O, 0 }, { "tekken", S_TEKKEN, WHOLE | BOS },
-    { "starcoder", S_DIGITS, 0 }, { "refact", S_DIGITS, 0 }, { "command-r", S_DIGITS, 0 }, { "smollm", S_DIGITS, 0 },
+    { "starcoder", S_DIGITS, 0 }, { "refact", S_DIGITS, 0 }, { "command-r", S_DIGITS, NFC }, { "smollm", S_DIGITS, 0 },
     { "codeshell", S_DIGITS, 0 }, { "exaone", S_DIGITS, 0 }, { "minerva-7b", S_DIGITS, 0 }, { "mellum2", S_DIGITS, 0 },
     { "falcon", S_FALCON, 0 }, { "default", S_DEFAULT, 0 },
     { "deepseek-llm", S_DEEPSEEK_LLM, 0 }, { "deepseek-coder", S_DEEPSEEK_CODER, 0 }, { "deepseek-v3", S_DEEPSEEK3, 0 },
@@ -106,7 +119,7 @@ static const struct {
     { "tiny_aya", S_COHERE2, 0 }, { "cohere2moe", S_COHERE2, 0 }, { "superbpe", S_SUPERBPE, 0 },
     { "bailingmoe", S_BAILING, 0 }, { "bailingmoe2", S_BAILING, 0 }, { "llada-moe", S_BAILING, 0 },
     { "seed-coder", S_SEED, 0 }, { "ufakzeka", S_UFAKZEKA, 0 }, { "laguna", S_LAGUNA, 0 }, { "exaone-moe", S_EXAONE_MOE, 0 },
-    { "minicpm5", S_MINICPM5, WHOLE },
+    { "minicpm5", S_MINICPM5, WHOLE }, { "kimi-k2", S_KIMI, WHOLE | IDS },
 };
 
 /* Each allocation is preceded by its size. */
@@ -148,12 +161,31 @@ static int compile(struct pre *p, const char *pattern, const char *name, struct 
     return 0;
 }
 
+enum { NAMES = sizeof names / sizeof names[0] };
+
+static int place_of(const char *name, size_t len)
+{
+    int i = 0;
+    while (i < NAMES && (strlen(names[i].name) != len || memcmp(names[i].name, name, len)))
+        i++;
+    return i;
+}
+
+const char *tokenizer_pre_name(int i)
+{
+    return i >= 0 && i < NAMES ? names[i].name : NULL;
+}
+
+int pre_flags(const char *name, size_t len)
+{
+    int i = place_of(name, len);
+    return i < NAMES ? names[i].flags : -1;
+}
+
 int pre_new(const char *name, struct pre **out, unsigned *flags, struct err *e)
 {
-    size_t i = 0, n = sizeof names / sizeof names[0];
-    while (i < n && strcmp(names[i].name, name))
-        i++;
-    if (i == n)
+    int i = place_of(name, strlen(name));
+    if (i == NAMES)
         return err_set(e, ERR_UNSUPPORTED, "key 'tokenizer.ggml.pre' is '%.64s', which this version does not know", name);
     struct pre *p = calloc(1, sizeof *p);
     if (!p)

@@ -72,16 +72,9 @@ static int describe_tensors(struct recorder *t, struct err *e)
 /* What the memory account asks of the vocabulary (tokenizer_heap_bound). */
 static void describe_vocab(struct recorder *t)
 {
-    const struct gguf_key *tokens = gguf_find(t->m->gguf, "tokenizer.ggml.tokens");
-    const struct gguf_key *merges = gguf_find(t->m->gguf, "tokenizer.ggml.merges");
-    const char *s;
-    uint64_t len;
-    size_t pos = 0;
-    while (tokens && gguf_array_str(tokens, &pos, &s, &len) > 0)
-        t->info.vocab_text_bytes += len;
-    t->info.vocab_text_bytes += tokenizer_beside_bytes(t->m->gguf);
-    if (merges && merges->type == GGUF_ARRAY)
-        t->info.n_merges = merges->n;
+    struct err none; /* a file without a tokenizer has no text either */
+    uint64_t n_vocab;
+    tokenizer_measure(t->m->gguf, &n_vocab, &t->info.vocab_text_bytes, &t->info.n_merges, &none);
 }
 
 /* Is there a matrix that int8 activations make a difference to? */
@@ -121,6 +114,8 @@ int recorder_new(const struct model *m, const struct corpus *c, const char *tier
     int r = model_meta_blob(m->gguf, &m->h, NULL, &blob, &len, e);
     free(blob);
     if (!r) {
+        const char *pre = gguf_stated(m->gguf, TOKENIZER_PRE_KEY);
+        snprintf(i->pre, sizeof i->pre, "%s", pre ? pre : "");
         i->meta_bytes = len;
         describe_vocab(t);
         r = describe_tensors(t, e);

@@ -2,8 +2,9 @@
  * SentencePiece uses for the blank and cannot tell from one.) Behind a line "rwkv" they are a vocabulary of RWKV's kind, a token a
  * line beside those of the bytes, and behind an empty line a prompt for it: there each piece must be the longest that fits, too.
  * Behind a line "unigram" come a byte of flags, hexadecimal digits to the end of the line (a table of normalisation), tokens, a line each,
- * "U" before a user-defined one, and behind an empty line a prompt. */
+ * "U" before a user-defined one, and behind an empty line a prompt. Of any bytes NFC is made, too. */
 #include "common/base/bytes.h"
+#include "common/base/nfc.h"
 #include "common/model/gguf.h"
 #include "common/model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -184,9 +185,25 @@ static void encode(const struct tokenizer *t, int of_lines, const uint8_t *data,
     free(ids);
 }
 
+/* What is composed stays as it is. */
+static void compose(const uint8_t *data, size_t size)
+{
+    struct err e;
+    char *once, *twice;
+    size_t n = size, m;
+    if (nfc_text((const char *)data, size, &once, &n, &e) < 0 || !once)
+        return;
+    m = n;
+    if (n > 3 * size || nfc_text(once, n, &twice, &m, &e) < 0 || (twice && (m != n || memcmp(once, twice, n))))
+        abort();
+    free(once);
+    free(twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t at = 8;
+    compose(data, size);
     if (size >= at && !memcmp(data, "unigram\n", at)) {
         struct tokenizer *u = open_unigram(data, size, &at);
         if (u)

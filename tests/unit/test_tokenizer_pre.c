@@ -69,6 +69,11 @@ static const struct {
     { "laguna", "a \n\n b", "a| |\n\n| b" },
     { "exaone-moe", "a b c1", "a b c|1" },
     { "minicpm5", "12345", "123|45" },
+    { "kimi-k2", "\xe4\xbd\xa0\xe5\xa5\xbdHelloWorld's \xe4\xb8\x96" "1234 a.b",
+      "\xe4\xbd\xa0\xe5\xa5\xbd|Hello|World's| |\xe4\xb8\x96|123|4| a|.b" },
+    { "kimi-k2", "\xe3\x81\xae\xe4\xbd\xa0\xcc\x81!\n/ \xe3\x80\x87" "1\xe3\x80\x87", /* kana are letters; U+3007 is Han and a number */
+      "\xe3\x81\xae|\xe4\xbd\xa0|\xcc\x81|!\n|/| |\xe3\x80\x87|1\xe3\x80\x87" },
+    { "kimi-k2", "\xe3\x83\xbc\xe3\x80\x81\xe4\xbd\xa0", "\xe3\x83\xbc|\xe3\x80\x81|\xe4\xbd\xa0" }, /* Han by script, not by extensions */
 };
 
 static void patterns(void)
@@ -157,7 +162,9 @@ static void flags(void)
     static const struct {
         const char *name;
         unsigned flags;
-    } cases[] = { { "llama-bpe", PRE_WHOLE | PRE_BOS }, { "tekken", PRE_WHOLE | PRE_BOS }, { "glm4", PRE_WHOLE }, { "qwen2", 0 },
+    } cases[] = { { "llama-bpe", PRE_WHOLE | PRE_BOS }, { "tekken", PRE_WHOLE | PRE_BOS }, { "glm4", PRE_WHOLE }, { "qwen2", PRE_NFC },
+                  { "qwen35", PRE_NFC }, { "deepseek-r1-qwen", 0 }, { "mpt", PRE_NFC }, { "olmo", PRE_NFC }, { "command-r", PRE_NFC },
+                  { "kimi-k2", PRE_WHOLE | PRE_IDS },
                   { "gemma4", PRE_BOS }, { "gpt-4o", 0 } };
     struct pre *p;
     unsigned got;

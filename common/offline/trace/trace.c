@@ -63,6 +63,10 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
             *(float *)p = (float)d;
         }
         break;
+    case TRACE_FIELD_OPT_TEXT:
+        if ((r = trace_h5_has_attr(&t->h5, f->group, f->name, e)) <= 0)
+            break;
+        /* fall through */
     case TRACE_FIELD_TEXT:
         r = trace_h5_get_text(&t->h5, f->group, f->name, p, f->len, e);
         break;

@@ -81,6 +81,7 @@ const struct trace_field trace_fields[] = {
     { "/model", "down_by_neuron", TRACE_FIELD_OPT_INT, AT(h.down_by_neuron), 0, 0, 1 },
     { "/model", "thresholds", TRACE_FIELD_OPT_INT, AT(h.thresholds), 0, 0, 1 },
     { "/model", "tied_output", TRACE_FIELD_INT, AT(h.tied_output), 0, 0, 1 },
+    { "/model", "pre", TRACE_FIELD_OPT_TEXT, AT(pre), LEN(pre), 0, 0 },
     { "/model", "vocab_text_bytes", TRACE_FIELD_U64, AT(vocab_text_bytes), 0, 0, COUNT_MAX },
     { "/model", "n_merges", TRACE_FIELD_U64, AT(n_merges), 0, 0, COUNT_MAX },
     { "/model", "meta_bytes", TRACE_FIELD_U64, AT(meta_bytes), 0, 0, COUNT_MAX },

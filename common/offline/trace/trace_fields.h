@@ -7,9 +7,10 @@
 
 #include <stddef.h>
 
-/* OPT_INT: written when it is not 0, and 0 when it is not there. */
+/* OPT_INT: written when it is not 0, and 0 when it is not there; OPT_TEXT likewise, of an empty one. */
 enum trace_field_kind {
-    TRACE_FIELD_INT, TRACE_FIELD_OPT_INT, TRACE_FIELD_U64, TRACE_FIELD_F32, TRACE_FIELD_TEXT, TRACE_FIELD_HASH
+    TRACE_FIELD_INT, TRACE_FIELD_OPT_INT, TRACE_FIELD_U64, TRACE_FIELD_F32, TRACE_FIELD_TEXT, TRACE_FIELD_OPT_TEXT,
+    TRACE_FIELD_HASH
 };
 
 struct trace_field {

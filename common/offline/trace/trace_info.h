@@ -48,6 +48,7 @@ struct trace_info {
     struct hash128 model_hash;
     struct hash128 content_hash;    /* of the counts, maps, routing and token ids, group by group; adding predictors or
                                      * merging shards in any order does not depend on file layout */
+    char pre[64];                   /* tokenizer.ggml.pre, where the file's own was not what cut words; else "" */
     uint64_t vocab_text_bytes, n_merges, meta_bytes; /* for the budget; see budget.h */
     uint64_t n_tokens, n_sequences;
     uint64_t window_sequences;      /* the first sequences of the file have activation maps: */

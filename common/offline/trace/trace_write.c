@@ -42,6 +42,10 @@ static int put_fields(struct trace_writer *w, struct err *e)
             break;
         case TRACE_FIELD_U64: r = trace_h5_put_u64(&w->h5, f->group, f->name, *(const uint64_t *)p, e); break;
         case TRACE_FIELD_F32: r = trace_h5_put_f64(&w->h5, f->group, f->name, *(const float *)p, e); break;
+        case TRACE_FIELD_OPT_TEXT:
+            if (!*(const char *)p)
+                break;
+            /* fall through */
         case TRACE_FIELD_TEXT: r = trace_h5_put_text(&w->h5, f->group, f->name, p, e); break;
         case TRACE_FIELD_HASH:
             hash_text(*(const struct hash128 *)p, text);

@@ -1,24 +1,24 @@
-/* thermo-run generate: prompt in, text out as it comes. */
+/* thermo-run generate: prompt in, text out as it comes. A client of the library (thermo.h), as the others are: options that are the
+ * library's are handed on to it. */
 #include "common/base/file.h"
+#include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 
-#include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
-#include "runtime/draft.h"
 #include "runtime/generate.h"
-#include "runtime/mtp.h"
+#include "runtime/generate_prompts.h"
+#include "runtime/kept.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
-#include "runtime/session/guess.h"
-#include "runtime/setup.h"
+#include "runtime/summary.h"
+#include "runtime/thermo.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 static const struct opt_usage usage = {
     "thermo-run generate", "",
@@ -35,26 +35,39 @@ static const struct opt_usage usage = {
     NULL
 };
 
-struct run {
-    const struct generate_args *a;
-    struct setup *s;
-    struct engine *g;
-    struct session session;
-    struct guess guess;
-    struct draft draft;     /* with --guess draft */
-    struct mtp mtp;         /* with --guess mtp */
-    struct output output;
-    int thinks;             /* with --chat: the answer begins within a thought */
-    struct report report;
-    int32_t *ids;           /* of the prompt */
-    int n_ids;
-    int32_t eog[GENERATE_EOG];
-    int n_eog;
-    char text[8192];        /* what the current token let out; --json */
-    size_t text_len;
+/* Options that do not go together, beside those that the library refuses. */
+struct rule {
+    int given;
+    const char *what, *with;
 };
 
-static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
+static int check(const struct generate_args *a, struct err *e)
+{
+    int prompts = a->prompts != NULL, best = a->best_of > 0;
+    const struct rule needs[] = {
+        { a->column && !prompts, "--column", "--prompts" },
+        { a->output && !prompts, "--output", "--prompts" },
+        { a->resume && !a->output, "--resume", "--output" },
+        { a->setup.batch && !prompts, "--sequences", "--prompts" },
+        { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },
+    }, excludes[] = {
+        { prompts && best, "--best-of", "--prompts" },
+        { prompts && a->prompt, "--prompt", "--prompts" },
+        { prompts && a->prompt_file, "--prompt-file", "--prompts" },
+        { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
+        { prompts && a->no_echo, "--no-echo", "--prompts" },
+    };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].given)
+            return err_set(e, ERR_USAGE, "%s belongs to %s", needs[i].what, needs[i].with);
+    for (size_t i = 0; i < sizeof excludes / sizeof *excludes; i++)
+        if (excludes[i].given)
+            return err_set(e, ERR_USAGE, "%s does not go with %s", excludes[i].what, excludes[i].with);
+    return 0;
+}
+
+/* more: what is the library's. */
+static int parse(struct generate_args *a, int argc, char **argv, const char **more, struct err *e)
 {
     struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 34] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
@@ -107,247 +120,320 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run generate --help", argv[1]);
-    if (r == 0 && !a->chat && (a->system || a->template || a->thinking))
-        return err_set(e, ERR_USAGE, "%s belongs to --chat",
-                       a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
-    return r < 0 || r > 0 ? r : generate_check(a, e);
+    if (r || (r = check(a, e)) < 0)
+        return r;
+    struct generate_args theirs;
+    struct opt library[GENERATE_SERVE_OPTIONS + 1] = { 0 };
+    generate_args_init(&theirs);
+    generate_serve_options(library, &theirs);
+    opt_hand_on(o, library, argc, argv, more);
+    generate_args_done(&theirs);
+    return 0;
 }
 
-static void to_stdout(void *ctx, const char *text, size_t len)
+static uint64_t seed_of(const struct generate_args *a, const struct js *about)
 {
-    (void)ctx;
-    print_data(text, len);
+    int64_t n = 0;
+    js_int(js_get(about, "seed"), &n);
+    return a->seed != UINT64_MAX ? a->seed : (uint64_t)n;
+}
+
+static void say_seed(const struct generate_args *a, const struct js *about)
+{
+    log_info("seed:   %llu", (unsigned long long)seed_of(a, about));
+}
+
+/* ---- what comes ---- */
+
+/* A continuation. */
+struct made {
+    struct kept text;           /* with --best-of */
+    int part, n, ended;         /* of what was printed last; tokens */
+    double logprob;
+    char stop[16];
+    struct thermo_error error;
+    uint64_t decode_ns, stall_ns, reads, read_bytes, lookups, hits, active; /* at the last token */
+};
+
+struct run {
+    const struct generate_args *a;
+    struct thermo *t;
+    struct made *of;            /* [n] */
+    int n, n_prompt;
+    int64_t start_ns;
+    uint64_t first_ns;          /* until the first token; 0: there is none */
+    struct err why;             /* of the sink: no memory */
+};
+
+/* What is printed where a thought begins or ends. */
+static const char *mark_of(struct made *m, const struct thermo_event *ev)
+{
+    int was = m->part;
+    if (!ev->text_bytes)
+        return "";
+    m->part = ev->part;
+    return m->part == was ? "" : m->part == THERMO_THOUGHT ? "<think>\n" : "\n</think>\n\n";
+}
+
+static void print_text(const char *mark, const struct thermo_event *ev)
+{
+    print_data(mark, strlen(mark));
+    print_data(ev->text, ev->text_bytes);
     fflush(stdout);
 }
 
-static void to_record(void *ctx, const char *text, size_t len)
+static void json_text(const char *mark, const struct thermo_event *ev)
+{
+    print("\"text\":\"");
+    report_chars(stdout, mark, strlen(mark));
+    report_chars(stdout, ev->text, ev->text_bytes);
+    print("\"");
+}
+
+/* A token, with what its step took; or text without one. */
+static void json_token(struct made *m, const char *mark, const struct thermo_event *ev)
+{
+    if (ev->type == THERMO_END || ev->token < 0) {
+        if (!ev->text_bytes)
+            return;
+        print("{\"type\":\"text\",");
+        json_text(mark, ev);
+    } else {
+        print("{\"type\":\"token\",\"n\":%d,\"id\":%d,", ev->n_tokens, ev->token);
+        json_text(mark, ev);
+        print_json_to(stdout, ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,"
+                      "\"active\":%llu", (double)(ev->decode_ns - m->decode_ns) / 1e6, (unsigned long long)(ev->reads - m->reads),
+                      (unsigned long long)(ev->read_bytes - m->read_bytes), (double)(ev->stall_ns - m->stall_ns) / 1e6,
+                      (unsigned long long)(ev->lookups - m->lookups), (unsigned long long)(ev->hits - m->hits),
+                      (unsigned long long)(ev->active - m->active));
+        m->decode_ns = ev->decode_ns;
+        m->stall_ns = ev->stall_ns;
+        m->reads = ev->reads;
+        m->read_bytes = ev->read_bytes;
+        m->lookups = ev->lookups;
+        m->hits = ev->hits;
+        m->active = ev->active;
+    }
+    print("}\n");
+    fflush(stdout);
+}
+
+static int take(void *ctx, const struct thermo_event *ev)
 {
     struct run *r = ctx;
-    size_t room = sizeof r->text - r->text_len;
-    memcpy(r->text + r->text_len, text, len < room ? len : room);
-    r->text_len += len < room ? len : room;
+    struct made *m = &r->of[ev->choice];
+    const char *mark = mark_of(m, ev);
+    if (!r->first_ns && (ev->type == THERMO_TOKEN || !strcmp(ev->stop, "eos")))
+        r->first_ns = (uint64_t)(progress_now_ns() - r->start_ns);
+    m->n = ev->n_tokens;
+    if (r->a->best_of) {
+        if (kept_add(&m->text, mark, strlen(mark), &r->why) == 0)
+            kept_add(&m->text, ev->text, ev->text_bytes, &r->why);
+    } else if (r->a->json) {
+        json_token(m, mark, ev);
+    } else {
+        print_text(mark, ev);
+    }
+    if (ev->type == THERMO_END) {
+        m->ended = 1;
+        m->error = ev->error;
+        m->logprob = ev->logprob;
+        r->n_prompt = ev->prompt_tokens;
+        snprintf(m->stop, sizeof m->stop, "%s", ev->stop);
+    }
+    return 0;
 }
 
-/* ---- before loading ---- */
-
-static int chat_prompt(struct run *r, const char *text, int32_t **ids, int *n, struct err *e)
+/* The prompt, once files are read and before the model is. */
+static int ask(void *ctx, struct thermo *t, size_t room, struct thermo_error *why)
 {
+    struct run *r = ctx;
     const struct generate_args *a = r->a;
-    struct chat *c;
-    int thinks, k = chat_new(r->s->pack->meta, r->s->tokenizer, a->template, r->s->config.choice.context, &c, e);
-    if (k < 0)
-        return k;
-    if ((!a->system || (k = chat_add(c, "system", a->system, NULL, e)) == 0) && (k = chat_add(c, "user", text, NULL, e)) == 0)
-        k = chat_tokens(c, a->thinking == CHAT_THINKING_OFF, ids, n, &thinks, e);
-    if (k == 0)
-        r->thinks = thinks;
-    chat_free(c);
-    return k;
-}
-
-/* A position is left for what comes after the prompt, unless nothing shall. */
-static int encode(struct run *r, const char *text, size_t len, struct err *e)
-{
-    int32_t *ids = NULL;
-    int n = 0;
-    int c = r->a->chat ? chat_prompt(r, text, &ids, &n, e) : tokenizer_encode(r->s->tokenizer, text, len, 1, 0, &ids, &n, e);
-    if (c < 0 || (c = prompt_check(n, r->s->config.choice.context, r->a->n != 0, e)) < 0) {
-        free(ids);
+    struct err e = { 0 };
+    char *text = NULL, fields[40];
+    size_t len;
+    uint64_t id;
+    int c = prompt_text(a->prompt, a->prompt_file, room, &text, &len, &e);
+    if (c < 0) {
+        why->code = c;
+        snprintf(why->message, sizeof why->message, "%s", e.msg);
         return c;
     }
-    r->ids = ids;
-    r->n_ids = n;
-    output_begin(&r->output, r->s->tokenizer, r->a->chat, r->thinks, r->a->thinking == CHAT_THINKING_HIDE);
-    return 0;
-}
-
-static int is_eog(const struct run *r, int32_t id)
-{
-    for (int i = 0; i < r->n_eog; i++)
-        if (r->eog[i] == id)
-            return 1;
-    return 0;
-}
-
-/* ---- the token loop; nothing here allocates ---- */
-
-static int decode(struct run *r, struct err *e)
-{
-    struct report *p = &r->report;
-    int context = r->s->config.choice.context, n = r->a->n < 0 ? context : r->a->n;
-    int32_t id = 0;
-    p->stop = "length";
-    while (p->n_generated < n) {
-        struct engine_stats before = engine_stats(r->g), after;
-        int64_t start = progress_now_ns();
-        if (cancel_asked(r->a->setup.cancel))
-            return err_set(e, ERR_INTR, "interrupted");
-        if ((id = guess_next(&r->guess, n - p->n_generated, e)) < 0)
-            return id;
-        if (p->n_generated == 0)
-            p->ttft_ns = p->prompt_ns + (uint64_t)(progress_now_ns() - start);
-        else
-            p->n_decoded++;
-        if (!r->a->ignore_eos && is_eog(r, id)) {
-            p->stop = "eos";
-            return 0;
-        }
-        p->n_generated++;
-        r->text_len = 0;
-        int stopped = output_token(&r->output, id);
-        after = engine_stats(r->g);
-        if (r->a->json)
-            report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start),
-                         &before, &after);
-        if (ferror(stdout))
-            return file_stdout(e); /* nobody reads the rest */
-        if (stopped) {
-            p->stop = "stop";
-            return 0;
-        }
-        if (guess_full(&r->guess) && p->n_generated < n) {
-            p->stop = "context";
-            return 0;
-        }
+    snprintf(fields, sizeof fields, "{\"choices\": %d}", r->n);
+    const struct thermo_request q = { .size = sizeof q, .prompt = text, .prompt_bytes = len, .fields = fields,
+                                      .fields_bytes = strlen(fields) };
+    c = thermo_submit(t, &q, take, r, &id, why);
+    if (c == 0 && !a->json && !a->no_echo && !a->chat) {
+        print_data(text, len);
+        fflush(stdout);
     }
-    return 0;
-}
-
-static int prompt(struct run *r, const int32_t *ids, int n, struct err *e)
-{
-    int done, c;
-    int64_t start = progress_now_ns();
-    c = session_feed(&r->session, ids, n, SESSION_EXACT, &done, e);
-    r->report.prompt_ns = (uint64_t)(progress_now_ns() - start);
-    r->report.n_prompt = done;
-    r->report.prompt = engine_stats(r->g);
-    engine_stats_reset(r->g);
+    free(text);
     return c;
 }
 
-static int run_loaded(struct run *r, struct err *e)
+static int step(struct run *r, struct err *e)
 {
-    int c = prompt(r, r->ids, r->n_ids, e);
-    free(r->ids);
-    r->ids = NULL;
-    if (c == 0) {
-        int64_t start = progress_now_ns();
-        session_prompted(&r->session);
-        int drafts = r->a->guess == GENERATE_GUESS_DRAFT, mtp = r->a->guess == GENERATE_GUESS_MTP;
-        const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : GUESS_USUAL,
-                                        .source = drafts ? draft_guess : mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
-                                        .ctx = mtp ? (void *)&r->mtp : &r->draft, .costly = drafts || mtp, .never = r->eog,
-                                        .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED,
-                                        .plan = setup_guesses(r->s), .guess_ns = generate_guess_ns(r->a, r->s) };
-        r->draft.never = r->mtp.never = q.never;
-        r->draft.n_never = r->mtp.n_never = q.n_never;
-        guess_init(&r->guess, &q, &r->session);
-        c = decode(r, e);
-        r->report.guessing = r->a->guess;
-        r->report.guess_most = q.most;
-        r->report.guesses = r->guess.stats;
-        r->report.guess_ns = q.guess_ns;
-        r->report.decode_ns = (uint64_t)(progress_now_ns() - start);
-        r->report.decode = engine_stats(r->g);
+    struct thermo_error why = { 0 };
+    int c;
+    while ((c = thermo_step(r->t, 0, &why)) > 0 && !ferror(stdout) && !r->why.code)
+        continue;
+    if (ferror(stdout))
+        return file_stdout(e); /* nobody reads the rest */
+    if (r->why.code)
+        *e = r->why;
+    return c < 0 ? err_set(e, c, "%s", why.message) : r->why.code;
+}
+
+/* ---- one text ---- */
+
+/* The summary's JSON; the caller frees it. */
+static int summary(const struct run *r, const struct made *m, char **out, struct err *e)
+{
+    size_t len;
+    char *about = thermo_describe(r->t);
+    FILE *f = about ? open_memstream(out, &len) : NULL;
+    if (f) {
+        print_json_to(f, "{\"type\":\"summary\",\"stop\":\"%s\",\"generated\":%d,\"ttft_ms\":%.3f,", m->stop, m->n,
+                      (double)r->first_ns / 1e6);
+        fputs(about + 1, f);
     }
-    if (c < 0 && c != ERR_INTR)
-        return c;
-    if (c == ERR_INTR)
-        r->report.stop = "interrupted";
-    r->text_len = 0;
-    output_end(&r->output);
-    if (r->a->json) {
-        if (r->text_len) {
-            fputs("{\"type\":\"text\",\"text\":", stdout);
-            report_string(stdout, r->text, r->text_len);
-            fputs("}\n", stdout);
-        }
-        report_summary_json(stdout, r->s, r->g, &r->report);
-    } else {
+    thermo_free(about);
+    return f && fclose(f) == 0 ? 0 : err_set(e, ERR_NOMEM, "out of memory for a summary");
+}
+
+static int conclude(const struct run *r, struct err *e)
+{
+    char *text = NULL;
+    int c = summary(r, r->of, &text, e);
+    struct js *j = c < 0 ? NULL : js_parse(text, strlen(text), "the summary", e);
+    if (c == 0 && r->a->json) {
+        print_data(text, strlen(text));
+        print("\n");
+    } else if (j) {
         print("\n");
         fflush(stdout);
-        report_summary_text(r->s, r->g, &r->report);
+        summary_print(j);
+    }
+    fflush(stdout);
+    if (j)
+        say_seed(r->a, j);
+    js_free(j);
+    free(text);
+    return j ? 0 : e->code;
+}
+
+static int one_text(struct run *r, struct err *e)
+{
+    struct err late = { 0 };
+    int c = step(r, e);
+    if (c == 0 && r->of->error.code)
+        c = err_set(e, r->of->error.code, "%s", r->of->error.message);
+    if (c < 0 && c != ERR_INTR)
+        return c;
+    if (conclude(r, &late) < 0 && c == 0) {
+        *e = late;
+        return late.code;
     }
     return c;
 }
 
-static int run_engine(struct run *r, struct err *e)
+/* ---- the best of several ---- */
+
+/* The likeliest that has an outcome; the first among equals. -1: none has. */
+static int likeliest(const struct run *r)
 {
-    int64_t start = progress_now_ns();
-    int c = setup_engine(r->s, &r->g, e);
+    int best = -1;
+    for (int i = 0; i < r->n; i++)
+        if (!r->of[i].error.code && (best < 0 || r->of[i].logprob > r->of[best].logprob))
+            best = i;
+    return best;
+}
+
+/* The first that has none says why. */
+static int say_failed(const struct run *r, struct err *e)
+{
+    int first = -1, n = 0;
+    for (int i = r->n; i-- > 0;)
+        if (r->of[i].error.code)
+            first = i, n++;
+    if (n == 0)
+        return 0;
+    return err_set(e, r->of[first].error.code, "%d of %d candidates could not be made: %s", n, r->n, r->of[first].error.message);
+}
+
+static void best_json(const struct run *r, int best, uint64_t seed, const char *about, double ms)
+{
+    int made = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct made *m = &r->of[i];
+        print_json_to(stdout, "{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,"
+                      "\"logprob\":%.9g,\"text\":\"", i, i == best ? "true" : "false", (unsigned long long)(seed + (uint64_t)i),
+                      m->stop, m->n, m->logprob);
+        report_chars(stdout, m->text.s ? m->text.s : "", m->text.len);
+        print("\"");
+        if (m->error.code) {
+            print(",\"error\":");
+            report_string(stdout, m->error.message, strlen(m->error.message));
+            print(",\"status\":%d", thermo_exit_status(m->error.code));
+        }
+        print("}\n");
+        made += m->n;
+    }
+    print_json_to(stdout, "{\"type\":\"summary\",\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,", best, r->n_prompt,
+                  made, ms);
+    print_data(about + 1, strlen(about) - 1);
+    print("\n");
+}
+
+static void best_plain(const struct run *r, int best, uint64_t seed)
+{
+    print_data(r->of[best].text.s ? r->of[best].text.s : "", r->of[best].text.len);
+    print("\n");
+    for (int i = 0; i < r->n; i++)
+        log_info("%s seed %llu: mean log-probability %.4f, %d tokens (%s)", i == best ? "best:" : "     ",
+                 (unsigned long long)(seed + (uint64_t)i), r->of[i].logprob, r->of[i].n, r->of[i].stop);
+}
+
+static int several(struct run *r, struct err *e)
+{
+    int c = step(r, e);
     if (c < 0)
         return c;
-    if (r->a->guess == GENERATE_GUESS_DRAFT)
-        c = draft_start(&r->draft, e);
-    else if (r->a->guess == GENERATE_GUESS_MTP)
-        c = mtp_start(&r->mtp, r->s, r->g, e);
-    r->report.load_ns = (uint64_t)(progress_now_ns() - start);
-    const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling,
-                                      .watcher = r->a->guess == GENERATE_GUESS_MTP ? &mtp_watcher : NULL, .watcher_ctx = &r->mtp };
-    if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
-        c = run_loaded(r, e);
-    session_done(&r->session);
-    mtp_close(&r->mtp);
-    report_accel_lost(r->g);
-    engine_close(r->g);
-    return c;
+    double ms = (double)(progress_now_ns() - r->start_ns) / 1e6;
+    int best = likeliest(r);
+    char *about = thermo_describe(r->t);
+    struct js *j = about ? js_parse(about, strlen(about), "the model", e) : NULL;
+    if (j && r->a->json)
+        best_json(r, best, seed_of(r->a, j), about, ms);
+    else if (j && best >= 0)
+        best_plain(r, best, seed_of(r->a, j));
+    if (j && !r->a->json)
+        summary_guesses(j);
+    js_free(j);
+    thermo_free(about);
+    if (!j)
+        return err_set(e, ERR_NOMEM, "out of memory for a summary");
+    return (c = file_stdout(e)) < 0 ? c : say_failed(r, e);
 }
 
-static int open_mtp(struct generate_args *a, struct mtp *m, struct err *e)
+static int generate(const struct generate_args *a, const char *const *more, struct cancel *asked, struct err *e)
 {
-    a->setup.beside_what = "the layer for multi-token prediction";
-    a->setup.beside_of = mtp_beside;
-    a->setup.beside_ctx = m;
-    return mtp_open(m, a->mtp, &a->setup, e);
-}
-
-/* The memory of who guesses is kept out of the ceiling for the model's own. */
-static int open_guesser(struct generate_args *a, struct run *run, struct err *e)
-{
-    struct draft *d = &run->draft;
-    if (a->guess == GENERATE_GUESS_MTP)
-        return open_mtp(a, &run->mtp, e);
-    if (a->guess != GENERATE_GUESS_DRAFT)
-        return 0;
-    int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, 1, e);
-    a->setup.beside_what = "the draft model";
-    a->setup.beside = r < 0 ? 0 : draft_bytes(d);
-    a->setup.held += r < 0 ? 0 : d->setup.budget.item[BUDGET_META];
-    return r;
-}
-
-static int generate(struct generate_args *a, struct err *e)
-{
-    struct setup s = { 0 };
-    struct run r = { .a = a, .s = &s };
-    char *text = NULL;
-    size_t len = 0;
-    int c;
-    if ((c = output_init(&r.output, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
-        (c = open_guesser(a, &r, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
-        (a->guess && (c = setup_can_guess(&s, e)) < 0) ||
-        (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) ||
-        (a->guess == GENERATE_GUESS_MTP && (c = mtp_check(&r.mtp, &s, e)) < 0) ||
-        (c = prompt_text(a->prompt, a->prompt_file, setup_room(&s), &text, &len, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
-        goto out;
-    if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
-        a->seed &= UINT32_MAX; /* short enough to type again */
-    a->sampling.seed = r.report.seed = a->seed;
-    r.n_eog = generate_eog(&s, r.eog);
-    if (!a->json && !a->no_echo && !a->chat)
-        to_stdout(NULL, text, len);
-    free(text);
-    text = NULL;
-    c = run_engine(&r, e);
-    if (c == 0 || c == ERR_INTR)
-        log_info("seed:   %llu", (unsigned long long)a->seed);
-out:
-    free(text);
-    free(r.ids);
-    output_done(&r.output);
-    draft_close(&r.draft);
-    mtp_close(&r.mtp);
-    setup_close(&s);
+    struct run r = { .a = a, .n = a->best_of ? a->best_of : 1 };
+    struct thermo_error why = { 0 };
+    const struct thermo_options o = { .size = sizeof o, .more = more, .cancel = (int *)(void *)asked, .sequences = a->best_of,
+                                      .requests = r.n, .reserved_per_token = a->best_of ? KEPT_PER_TOKEN : 0, .before = ask,
+                                      .before_ctx = &r };
+    r.of = calloc((size_t)r.n, sizeof *r.of);
+    int c = r.of ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d continuations", r.n);
+    if (c == 0 && (c = thermo_open(&o, &r.t, &why)) < 0)
+        err_set(e, c, "%s", why.message);
+    r.start_ns = progress_now_ns();
+    if (c == 0)
+        c = a->best_of ? several(&r, e) : one_text(&r, e);
+    thermo_close(r.t);
+    for (int i = 0; r.of && i < r.n; i++)
+        kept_free(&r.of[i].text);
+    free(r.of);
     return c;
 }
 
@@ -355,13 +441,15 @@ int cmd_generate(int argc, char **argv)
 {
     struct generate_args a;
     struct err e = { 0 };
+    const char **more = calloc((size_t)argc + 1, sizeof *more);
     generate_args_init(&a);
-    int r = parse(&a, argc, argv, &e);
+    int r = more ? parse(&a, argc, argv, more, &e) : err_set(&e, ERR_NOMEM, "out of memory for options");
     if (r == 0) {
-        a.setup.cancel = file_catch_interrupt();
-        r = a.prompts ? generate_prompts(&a, &e) : a.best_of ? generate_best(&a, &e) : generate(&a, &e);
+        struct cancel *asked = file_catch_interrupt();
+        r = a.prompts ? generate_prompts(&a, more, asked, &e) : generate(&a, more, asked, &e);
     }
     generate_args_done(&a);
+    free(more);
     if (r == ERR_INTR)
         return err_exit_status(r);
     return r < 0 ? opt_fail(&e) : 0;

@@ -68,24 +68,21 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
         { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT,
           .help = "Tokens to make for a request that does not say; -1: until the model ends the text or the context is full.",
           .def = "128" },
+        { .name = "stop", .type = OPT_LIST, .dest = &a->stops, .arg = "TEXT",
+          .help = "End before this text, for a request that does not say; repeatable." },
+        { .name = "ignore-eos", .type = OPT_FLAG, .dest = &a->ignore_eos,
+          .help = "Never end a text by itself, for a request that does not say." },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
-    _Static_assert(sizeof own / sizeof own[0] == 8, "GENERATE_SERVE_OPTIONS counts them");
+    _Static_assert(sizeof own / sizeof own[0] == 10, "GENERATE_SERVE_OPTIONS counts them");
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
     return k + sampling_options(o + k, &a->sampling);
 }
 
-int generate_check_serve(const struct generate_args *a, struct err *e)
-{
-    if (!a->chat && !a->messages && (a->system || a->template || a->thinking))
-        return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
-    return generate_check_guess(a, e);
-}
-
-int generate_check_guess(const struct generate_args *a, struct err *e)
+static int check_guess(const struct generate_args *a, struct err *e)
 {
     const struct rule needs[] = {
         { (a->draft || a->draft_plan || a->draft_memory) && a->guess != GENERATE_GUESS_DRAFT, "--draft", "--guess draft" },
@@ -100,36 +97,16 @@ int generate_check_guess(const struct generate_args *a, struct err *e)
     return 0;
 }
 
-int generate_check(const struct generate_args *a, struct err *e)
+int generate_check_serve(const struct generate_args *a, struct err *e)
 {
-    int prompts = a->prompts != NULL, best = a->best_of > 0;
-    const struct rule needs[] = {
-        { a->column && !prompts, "--column", "--prompts" },
-        { a->output && !prompts, "--output", "--prompts" },
-        { a->resume && !a->output, "--resume", "--output" },
-        { a->setup.batch && !prompts, "--sequences", "--prompts" },
-        { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },
-    }, excludes[] = {
-        { prompts && best, "--best-of", "--prompts" },
-        { prompts && a->prompt, "--prompt", "--prompts" },
-        { prompts && a->prompt_file, "--prompt-file", "--prompts" },
-        { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
-        { prompts && a->no_echo, "--no-echo", "--prompts" },
-    };
-    int r = generate_check_guess(a, e);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (needs[i].given)
-            return err_set(e, ERR_USAGE, "%s belongs to %s", needs[i].what, needs[i].with);
-    for (size_t i = 0; i < sizeof excludes / sizeof *excludes; i++)
-        if (excludes[i].given)
-            return err_set(e, ERR_USAGE, "%s does not go with %s", excludes[i].what, excludes[i].with);
-    for (int i = 0; (prompts || best) && i < a->stops.n; i++)
-        if (!*a->stops.items[i] || a->stops.n > REQUEST_STOPS || strlen(a->stops.items[i]) > REQUEST_STOP)
-            return err_set(e, ERR_USAGE, "--stop: at most %d texts of 1 to %d bytes, with --prompts and --best-of", REQUEST_STOPS,
-                           REQUEST_STOP);
-    return 0;
+    if (!a->chat && !a->messages && (a->system || a->template || a->thinking))
+        return err_set(e, ERR_USAGE, "%s belongs to --chat", a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
+    for (int i = 0; i < a->stops.n; i++)
+        if (!*a->stops.items[i])
+            return err_set(e, ERR_USAGE, "an empty --stop string would stop at once");
+        else if (strlen(a->stops.items[i]) > GENERATE_STOP)
+            return err_set(e, ERR_USAGE, "a --stop string is longer than %d bytes", GENERATE_STOP);
+    return check_guess(a, e);
 }
 
 double generate_guess_ns(const struct generate_args *a, const struct setup *s)
@@ -197,25 +174,51 @@ static int open_chat(struct generate_set *g, const struct generate_args *a, stru
     return 0;
 }
 
+/* What requests take beside the model. One that is known beforehand has room in what every process takes. */
+static void count_beside(struct generate_args *a, int in_flight)
+{
+    struct setup_args *s = &a->setup;
+    int chat = a->chat || a->messages, per_sequence = a->requests ? 0 : in_flight;
+    uint64_t each = REQUEST_FIXED + a->per_request, longest = 0;
+    for (int i = 0; i < a->stops.n; i++)
+        longest = strlen(a->stops.items[i]) > longest ? strlen(a->stops.items[i]) : longest;
+    each += 2 * longest; /* of text that may become one is held back */
+    s->beside_what = a->known && a->guess == GENERATE_GUESS_DRAFT ? "the draft model" :
+                     a->known && a->guess == GENERATE_GUESS_MTP ? "the layer for multi-token prediction" : "what is asked for at once";
+    s->beside = a->reserved;
+    s->beside_per_place = a->reserved_per_token + (uint64_t)per_sequence * REQUEST_PER_TOKEN;
+    if (!a->known) {
+        s->beside += REQUEST_READING + (chat ? CHAT_BYTES : 0);
+        s->beside_per_token = REQUEST_READING_PER_TOKEN + (chat ? CHAT_BYTES_PER_TOKEN : 0);
+    }
+    if (a->known && a->requests == 1)
+        return;
+    s->beside += batch_bytes(1, a->guess) + (uint64_t)a->requests * each;
+    s->beside_per_token += (uint64_t)a->requests * REQUEST_PER_TOKEN;
+    s->beside_per_sequence = (uint64_t)per_sequence * each + a->per_sequence + sizeof(struct batch_text) + batch_bytes(1, a->guess);
+}
+
+void generate_set_read(struct generate_set *g)
+{
+    chat_free(g->shared.chat);
+    g->shared.chat = NULL;
+}
+
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
 {
-    int r, chat = a->chat || a->messages;
+    int r;
     *g = (struct generate_set){ .shared = { .s = &g->setup, .system = a->system, .thinking = a->thinking, .n = a->n,
                                             .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops,
                                             .prompt_is_message = a->chat },
                                 .args = a };
-    a->setup.beside_what = "what is asked for at once";
-    a->setup.beside = REQUEST_READING + batch_bytes(1, a->guess) + (chat ? CHAT_BYTES : 0) + a->reserved;
-    a->setup.beside_per_token = REQUEST_READING_PER_TOKEN + (chat ? CHAT_BYTES_PER_TOKEN : 0);
-    a->setup.beside_per_sequence += (uint64_t)in_flight * REQUEST_FIXED + sizeof(struct batch_text) + batch_bytes(1, a->guess);
-    a->setup.beside_per_place = (uint64_t)in_flight * REQUEST_PER_TOKEN;
+    count_beside(a, in_flight);
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
     const struct budget_choice *c = &g->setup.config.choice;
     if ((r = open_chat(g, a, e)) < 0)
         return r;
     g->n_eog = generate_eog(&g->setup, g->eog);
-    int n = in_flight * c->max_batch;
+    int n = a->requests ? a->requests : in_flight * c->max_batch;
     g->requests = calloc((size_t)n, sizeof *g->requests);
     if (!g->requests)
         return err_set(e, ERR_NOMEM, "out of memory for %d requests", n);
@@ -235,7 +238,7 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .source = drafts ? draft_guess_many : mtp ? mtp_guess_many : guess_lookup_many,
                                                .ready = mtp ? mtp_ready_many : NULL, .watcher = mtp ? &mtp_watcher : NULL,
                                                .ctx = mtp ? (void *)&g->mtp : &g->draft, .guess_ns = generate_guess_ns(a, &g->setup),
-                                               .batches = g->setup.planned,
+                                               .batches = g->setup.planned, .plan = setup_guesses(&g->setup),
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .token = token, .end = end, .ctx = ctx };
@@ -255,36 +258,4 @@ void generate_set_close(struct generate_set *g)
     chat_free(g->shared.chat);
     draft_close(&g->draft);
     setup_close(&g->setup);
-}
-
-void generate_guesses_json(FILE *f, const struct guess_stats *s, uint64_t decoded)
-{
-    print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
-                  (unsigned long long)s->passes, (unsigned long long)decoded, (unsigned long long)s->guessed, (unsigned long long)s->tried,
-                  (unsigned long long)s->accepted, (double)s->source_ns / 1e6);
-}
-
-void generate_set_guesses_json(FILE *f, const struct generate_set *g)
-{
-    if (g->batch.guess.most)
-        generate_guesses_json(f, &g->batch.guessed, g->batch.decoded);
-}
-
-void generate_set_guesses_text(const struct generate_set *g)
-{
-    const struct guess_stats *s = &g->batch.guessed;
-    if (g->batch.guess.most)
-        log_info("guesses: %llu of %llu came true, in %llu of %llu passes without prompts", (unsigned long long)s->accepted,
-                 (unsigned long long)s->guessed, (unsigned long long)s->passes, (unsigned long long)g->batch.decoded);
-}
-
-
-void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why)
-{
-    struct request *q = t->owner;
-    (void)ctx;
-    q->end = end;
-    q->ended = 1;
-    if (why)
-        q->why = *why;
 }

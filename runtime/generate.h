@@ -1,7 +1,7 @@
 #ifndef RUNTIME_GENERATE_H
 #define RUNTIME_GENERATE_H
 
-/* What the ways to generate have in common: one text as it comes (cmd_generate.c), the best of several, a file of prompts. */
+/* Options of those who make texts, and of the library what is below requests: files, memory, batch, who guesses. */
 #include "common/cli/opt.h"
 
 #include "runtime/draft.h"
@@ -12,6 +12,7 @@
 enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT, GENERATE_GUESS_MTP };
 
 #define GENERATE_EOG       64
+#define GENERATE_STOP      4096 /* bytes of a --stop text, at most */
 #define GENERATE_MAX_BATCH BUDGET_MAX_BATCH
 
 struct generate_args {
@@ -19,7 +20,9 @@ struct generate_args {
     const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
     int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
     int messages;               /* the template is loaded where the model has one that is understood, and prompts stay text */
-    uint64_t reserved;          /* bytes of whoever calls, within the limit */
+    uint64_t reserved, reserved_per_token; /* bytes of whoever calls, within the limit; and for each position of each sequence */
+    uint64_t per_sequence, per_request; /* likewise: of the library */
+    int requests, known;        /* that may be open, 0: so many for each sequence; all are read before the model is loaded */
     int guess, guess_most;
     const char *draft, *draft_plan, *mtp;
     uint64_t draft_memory;
@@ -37,16 +40,11 @@ void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
-#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 8)
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 10)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */
-int generate_check_guess(const struct generate_args *a, struct err *e);
 int generate_check_serve(const struct generate_args *a, struct err *e);
-int generate_check(const struct generate_args *a, struct err *e);
-
-int generate_best(struct generate_args *a, struct err *e);
-int generate_prompts(struct generate_args *a, struct err *e);
 
 /* What a guess of the source that was asked for takes by the plan; 0: not known, or nothing. */
 double generate_guess_ns(const struct generate_args *a, const struct setup *s);
@@ -73,18 +71,12 @@ struct generate_set {
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);
 
-/* Loads the model. */
+/* Loads the model, for requests[n]. */
 int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
 void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
 
-/* With guesses, what became of them: ,"guesses":{passes of guessed tried accepted source_ms}; or a line of talk. decoded: steps that
- * read no prompt. */
-void generate_guesses_json(FILE *f, const struct guess_stats *s, uint64_t decoded);
-void generate_set_guesses_json(FILE *f, const struct generate_set *g);
-void generate_set_guesses_text(const struct generate_set *g);
-
-/* For batch_config: the request has its outcome. */
-void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);
+/* No more requests are read: what that needs is freed. */
+void generate_set_read(struct generate_set *g);
 
 #endif

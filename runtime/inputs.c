@@ -40,8 +40,8 @@ const struct inputs_row inputs_table[] = {
     { "token ids of the command line", "--tokens", "the kernel's for an argument, 128 KiB", "as it is", NOTHING },
     { "chat template", "--chat-template", "1 MiB of text, 512 KiB when parsed", "whole, then its tree", "beside" },
     { "system message", "--system", "as a message: 4096 bytes and 8 for each position of the context", "as it is", "beside" },
-    { "stop texts", "--stop", "the kernel's for arguments; 8 of 64 bytes with --prompts, --best-of and serve", "as they are",
-      "process" },
+    { "stop texts", "--stop", "4096 bytes each; of fields of a request 8 of 64 bytes", "as they are",
+      "process; what they hold back: beside" },
     { "line of chat", "", "8192 bytes and 8 for each position of the context; of a message of several lines together; what JSON makes "
       "of it: eight times that and 64 KiB", "one at a time; what is longer is read past and refused", "beside" },
     { "file of /load", "", "64 MiB of text; what it says: eight times a line and 64 KiB", "in pieces of 1 KiB", "beside" },

@@ -44,23 +44,6 @@ void report_string(FILE *f, const char *text, size_t len)
     putc('"', f);
 }
 
-void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint64_t step_ns,
-                  const struct engine_stats *b, const struct engine_stats *a)
-{
-    uint64_t active =
-        a->neurons_hot - b->neurons_hot + a->neurons_cold - b->neurons_cold + a->neurons_read - b->neurons_read;
-    print_json_to(f, "{\"type\":\"token\",\"n\":%d,\"id\":%d,\"text\":", n, id);
-    report_string(f, text, len);
-    print_json_to(f,
-                  ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,"
-                  "\"active\":%llu}\n",
-                  (double)step_ns / 1e6, (unsigned long long)(a->reads - b->reads),
-                  (unsigned long long)(a->read_bytes - b->read_bytes), (double)(a->stall_ns - b->stall_ns) / 1e6,
-                  (unsigned long long)(a->lookups - b->lookups), (unsigned long long)(a->hits - b->hits),
-                  (unsigned long long)active);
-    fflush(f);
-}
-
 void report_accel_lost(const struct engine *g)
 {
     struct accel_info i;
@@ -149,14 +132,14 @@ void report_batches(FILE *f, const struct engine *g, const struct engine_stats *
                   (unsigned long long)s->passes_by[PLAN_MAX_BATCHES]);
 }
 
-static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const struct engine *g, const struct engine_stats *s)
+static void phase_json(FILE *f, const char *name, const struct report_phase *p, const struct engine *g)
 {
+    const struct engine_stats *s = &p->stats;
     uint64_t active = s->neurons_hot + s->neurons_cold + s->neurons_read;
-    print_json_to(f,
-                  ",\"%s\":{\"tokens\":%d,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_"
-                  "ms\":%.3f",
-                  name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
-                  (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
+    print_json_to(f, ",\"%s\":{\"tokens\":%llu,\"passes\":%llu,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,"
+                  "\"stall_ms\":%.3f", name, (unsigned long long)p->tokens, (unsigned long long)s->passes, (double)p->ns / 1e6,
+                  report_rate(p->tokens, p->ns), (unsigned long long)s->reads, (unsigned long long)s->read_bytes,
+                  (double)s->stall_ns / 1e6);
     print_json_to(f, ",\"predictor_bytes\":%llu,\"verified_bytes\":%llu,\"verify_ms\":%.3f,\"repaired\":%llu",
                   (unsigned long long)s->predictor_bytes, (unsigned long long)s->verify_bytes, (double)s->verify_ns / 1e6,
                   (unsigned long long)s->repaired);
@@ -191,7 +174,9 @@ double report_prompt_ns(const struct setup *s, int tokens)
     return other ? 0 : plan_prompt_ns(&s->limit.prompt, tokens);
 }
 
-const struct plan_guesses *report_planned_guesses(const struct setup *s)
+/* What the plan expects of guesses: passes of so many tokens, and the number that is fastest for the share of guesses that came true and
+ * what each took. NULL: it has none, or something differs from what was planned. */
+static const struct plan_guesses *planned(const struct setup *s)
 {
     return s->limit.guesses.n && !setup_differs(s) ? &s->limit.guesses : NULL;
 }
@@ -207,12 +192,12 @@ static int planned_guesses(const struct plan_guesses *p, const struct report *r,
 static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
 {
     const struct guess_stats *g = &r->guesses;
-    const struct plan_guesses *p = report_planned_guesses(s);
+    const struct plan_guesses *p = planned(s);
     const char *comma = "";
     double acceptance, speedup;
     print_json_to(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"tried\":%llu,\"accepted\":%llu,\"source_ms\":%.3f,"
                   "\"by_tokens\":[",
-                  (unsigned long long)g->passes, (unsigned long long)r->decode.passes, (unsigned long long)g->guessed,
+                  (unsigned long long)g->passes, (unsigned long long)r->decode.stats.passes, (unsigned long long)g->guessed,
                   (unsigned long long)g->tried, (unsigned long long)g->accepted, (double)g->source_ns / 1e6);
     for (int n = 1; n <= GUESS_MOST + 1; n++) {
         if (!g->n_by[n])
@@ -235,110 +220,20 @@ static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
     fputs("}", f);
 }
 
-static void guesses_text(const struct setup *s, const struct report *r)
+void report_work(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
 {
-    const struct guess_stats *g = &r->guesses;
-    const struct plan_guesses *p = report_planned_guesses(s);
-    char text[512], predicted[32] = "";
-    size_t at = 0;
-    double acceptance, speedup;
-    log_info("guesses: %llu of %llu came true, in %llu of %llu passes", (unsigned long long)g->accepted, (unsigned long long)g->guessed,
-             (unsigned long long)g->passes, (unsigned long long)r->decode.passes);
-    for (int n = 1; n <= GUESS_MOST + 1 && at < sizeof text; n++) {
-        if (!g->n_by[n])
-            continue;
-        if (p)
-            snprintf(predicted, sizeof predicted, " (%.4g)", plan_pass_ns(p, n) / 1e6);
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d: %.4g%s", at ? ", " : "", n,
-                               (double)g->ns_by[n] / (double)g->n_by[n] / 1e6, predicted);
-    }
-    if (at)
-        log_info("        ms of passes by their tokens%s: %s", p ? " (and by the plan)" : "", text);
-    if (p && g->tried) {
-        int best = planned_guesses(p, r, &acceptance, &speedup);
-        if (r->guess_ns > 0 && g->guessed)
-            log_info("        a guess took %.4g ms (%.4g by the plan)", (double)g->source_ns / (double)g->guessed / 1e6, r->guess_ns / 1e6);
-        log_info("        with a share of %.2f that come true the plan makes %d a pass, %.3g times as fast", acceptance, best, speedup);
-    }
-}
-
-void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
-{
-    int steps = r->n_decoded ? r->n_decoded : 1;
-    fputs("{\"type\":\"summary\",", f);
-    report_configuration(f, s, g);
-    print_json_to(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
-                  (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
-    double predicted_ns = report_prompt_ns(s, r->n_prompt);
-    if (predicted_ns > 0)
+    const struct engine_stats *d = &r->decode.stats;
+    double predicted_ns = r->prompt.tokens <= INT32_MAX ? report_prompt_ns(s, (int)r->prompt.tokens) : 0;
+    print_json_to(f, ",\"load_ms\":%.3f", (double)r->load_ns / 1e6);
+    if (r->texts == 1 && predicted_ns > 0)
         print_json_to(f, ",\"ttft_predicted_ms\":%.6g", predicted_ns / 1e6);
-    phase_json(f, "prompt", r->n_prompt, r->prompt_ns, g, &r->prompt);
-    phase_json(f, "decode", r->n_decoded, r->decode_ns, g, &r->decode);
+    phase_json(f, "prompt", &r->prompt, g);
+    phase_json(f, "decode", &r->decode, g);
     if (r->guessing)
         guesses_json(f, s, r);
-    print_json_to(f,
-                  ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
-                  ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
+    print_json_to(f, ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
+                  ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}",
                   s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
-                  setup_differs(s) || r->guesses.passes ? "false" : "true", report_rate((uint64_t)r->n_decoded, r->decode_ns),
-                  (double)r->decode.read_bytes / steps,
-                  report_hit_rate(&r->decode));
-    fflush(f);
-}
-
-static void text_memory(const struct setup *s, const struct engine *g)
-{
-    const struct budget *b = engine_budget(g);
-    const struct io *io = engine_io(g);
-    char peak[24], memory[24], total[24], hot[24], cold[24], pages[24];
-    log_info("memory: peak %s of %s (account %s: hot %s, cold cache %s)",
-             size_format(machine_peak_bytes(), peak, sizeof peak),
-             size_format(s->memory_bytes, memory, sizeof memory), size_format(b->total, total, sizeof total),
-             size_format(b->item[BUDGET_HOT], hot, sizeof hot),
-             size_format(b->item[BUDGET_COLD], cold, sizeof cold));
-    size_t page = engine_page_bytes(g);
-    log_info("reads:  %s%s, %d in flight at most%s%s", io->backend->name, io->direct ? ", O_DIRECT" : ", through the page cache",
-             s->config.choice.queue_depth, page ? ", into pages of " : "", page ? size_format(page, pages, sizeof pages) : "");
-}
-
-void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r)
-{
-    const struct engine_stats *d = &r->decode;
-    uint64_t active = d->neurons_hot + d->neurons_cold + d->neurons_read;
-    double steps = r->n_decoded ? r->n_decoded : 1;
-    char bytes[24], per[24];
-    log_info("prompt: %d tokens in %.1f ms, %.1f tokens/s; first token after %.1f ms (loading took %.1f ms)",
-             r->n_prompt, (double)r->prompt_ns / 1e6, report_rate((uint64_t)r->n_prompt, r->prompt_ns),
-             (double)r->ttft_ns / 1e6, (double)r->load_ns / 1e6);
-    if (report_prompt_ns(s, r->n_prompt) > 0)
-        log_info("        the plan predicted the first token after %.1f ms", report_prompt_ns(s, r->n_prompt) / 1e6);
-    if (d->passes) {
-        log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop,
-                 report_rate((uint64_t)r->n_decoded, r->decode_ns), setup_differs(s) || r->guesses.passes ? "" : ";");
-        if (!setup_differs(s) && !r->guesses.passes)
-            log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
-                     s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
-        if (r->guessing)
-            guesses_text(s, r);
-        log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
-                 size_format(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
-                 size_format((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),
-                 100 * report_share(d->stall_ns, r->decode_ns));
-        log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read",
-                 100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),
-                 100 * report_share(d->neurons_cold, active), 100 * report_share(d->neurons_read, active));
-        if (engine_configuration(g)->accel.accel)
-            log_info("accelerator: %.0f neurons and %.0f other products per token; waited for %.1f %% of the time",
-                     (double)d->accel.neurons / steps, (double)d->accel.products / steps,
-                     100 * report_share(d->accel.wait_ns, r->decode_ns));
-        if (s->config.mode == PLAN_PREDICTED)
-            log_info("        %.1f %% were computed, predicted at recall %g; prediction took %.1f %% of the time",
-                     100 * report_share(d->neurons_computed, d->neurons_possible), s->config.recall,
-                     100 * report_share(d->predict_ns, r->decode_ns));
-    }
-    text_memory(s, g);
-    if (d->repaired)
-        log_warn("%llu reads differed from their checksums and did not when made again: the storage, or what it hangs on, is "
-                 "failing",
-                 (unsigned long long)d->repaired);
+                  setup_differs(s) || r->guesses.passes || r->most > 1 ? "false" : "true", report_rate(r->decode.tokens, r->decode.ns),
+                  (double)d->read_bytes / (r->decode.tokens ? (double)r->decode.tokens : 1), report_hit_rate(d));
 }

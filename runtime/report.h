@@ -1,22 +1,27 @@
 #ifndef RUNTIME_REPORT_H
 #define RUNTIME_REPORT_H
 
-/* Telemetry: JSON lines on stdout for programs, a summary on stderr for people. Nothing here allocates. */
+/* Telemetry, as members of JSON objects. Nothing here allocates. */
 #include "runtime/engine/engine.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
 #include <stdio.h>
 
+/* Passes of one kind. */
+struct report_phase {
+    uint64_t tokens, ns;
+    struct engine_stats stats;
+};
+
+/* What a model has done since it was opened. */
 struct report {
-    const char *stop;             /* "length" "stop" "eos" "context" "interrupted" */
-    int n_prompt, n_generated;
-    int n_decoded;                /* tokens that passes of decoding gave: all but the first, and one that ended the text */
-    uint64_t load_ns, ttft_ns;    /* opening to loaded; prompt's first pass to the first token */
-    uint64_t prompt_ns, decode_ns;
-    struct engine_stats prompt, decode;
-    uint64_t seed;
-    int guessing, guess_most;     /* with guesses; of a pass, at most */
+    uint64_t load_ns;
+    struct report_phase prompt;   /* passes that read prompts, and of which texts' tokens may be a part; tokens: of prompts */
+    struct report_phase decode;   /* the others; tokens: drawn, ends of texts included */
+    uint64_t texts;               /* begun, */
+    int most;                     /* and in one pass, at most */
+    int guessing, guess_most;     /* with guesses; of a text in a pass, at most */
     struct guess_stats guesses;
     double guess_ns;              /* of a guess, for its source, by the plan; 0: not known */
 };
@@ -27,12 +32,8 @@ void report_string(FILE *f, const char *text, size_t len);
 /* The same without quotes: a part of one. */
 void report_chars(FILE *f, const char *text, size_t len);
 
-/* One generated token: what this step cost. before and after are the engine's totals around it. */
-void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint64_t step_ns,
-                  const struct engine_stats *before, const struct engine_stats *after);
-
-void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r);
-void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r);
+/* ,"load_ms":..,"prompt":{..},"decode":{..},"guesses":{..},"predicted":{..},"measured":{..}: runtime/README.md. */
+void report_work(FILE *f, const struct setup *s, const struct engine *g, const struct report *r);
 
 /* ,"batches":[{batch, threads, queue_depth, passes}, ...]: by whom passes were made, of up to `batch` tokens, 0: of more; nothing where a
  * plan has one batch size. */
@@ -43,10 +44,6 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
 
 /* Warns where a fault has ended the accelerator's work; before the engine is closed. */
 void report_accel_lost(const struct engine *g);
-
-/* What the plan expects of guesses: passes of so many tokens, and the number that is fastest for the share of guesses that came true and
- * what each took. NULL: it has none, or something differs from what was planned. */
-const struct plan_guesses *report_planned_guesses(const struct setup *s);
 
 /* Time to the first token of a prompt of so many tokens by the plan, ns; 0: it has none, or not for this chunk or what else differs. */
 double report_prompt_ns(const struct setup *s, int tokens);

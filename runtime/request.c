@@ -42,8 +42,8 @@ void request_begin(struct request *q, const char *id)
     q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
     q->text.n = s->n < 0 ? context_of(q) : s->n;
     snprintf(q->id, sizeof q->id, "%s", id);
-    for (int i = 0; s->stops && i < s->stops->n && i < REQUEST_STOPS; i++)
-        q->stops[q->n_stops++] = s->stops->items[i];
+    q->stops = s->stops ? s->stops->items : NULL;
+    q->n_stops = s->stops ? s->stops->n : 0;
 }
 
 void request_twin(struct request *q, const struct request *of, int i)
@@ -54,9 +54,10 @@ void request_twin(struct request *q, const struct request *of, int i)
     q->output = (struct output){ 0 };
     q->ids = ids;
     memcpy(ids, of->ids, (size_t)of->n_prompt * sizeof *ids);
-    for (int k = 0; k < q->n_stops; k++)
-        if (of->stops[k] == of->stop_text[k])
-            q->stops[k] = q->stop_text[k];
+    if (of->stops == of->own)
+        q->stops = q->own;
+    for (int k = 0; k < REQUEST_STOPS; k++)
+        q->own[k] = q->stop_text[k];
     q->choice = i;
     q->text.owner = q;
     q->text.prompt = ids;
@@ -156,12 +157,13 @@ static int set_stops(struct request *q, const struct js *j, struct err *e)
 {
     size_t n = js_is_array(j) ? js_len(j) : 1;
     q->n_stops = 0;
+    q->stops = q->own;
     for (size_t i = 0; i < n; i++) {
         const char *s = js_str(js_is_array(j) ? js_at(j, i) : j);
         if (n > REQUEST_STOPS || !s || !*s || strlen(s) > REQUEST_STOP)
             return err_set(e, ERR_FORMAT, "\"stop\" is not a string of 1 to %d bytes, or an array of at most %d of them", REQUEST_STOP,
                            REQUEST_STOPS);
-        q->stops[q->n_stops++] = strcpy(q->stop_text[i], s);
+        q->own[q->n_stops++] = strcpy(q->stop_text[i], s);
     }
     return 0;
 }

@@ -46,7 +46,8 @@ struct request {
     int n_prompt, n_made;
     int choices, choice;       /* continuations of the prompt that are asked for; which one this is */
     int32_t *ids;              /* [context + 1]: the prompt's, then those made */
-    const char *stops[REQUEST_STOPS];
+    const char *const *stops;  /* [n_stops]: the shared ones, or own */
+    const char *own[REQUEST_STOPS];
     char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
     int n_stops;
     struct sample_bias bias[REQUEST_BIASES]; /* text.sampling points to them */

@@ -16,6 +16,8 @@
 #include "common/base/version.h"
 
 #include "runtime/generate.h"
+#include "runtime/identity.h"
+#include "runtime/inputs.h"
 #include "runtime/report.h"
 
 #include <errno.h>
@@ -80,6 +82,9 @@ struct thermo {
     struct place *places;   /* [set.n] */
     char *words;            /* options and their text, which args points into */
     int pause_ms, max_batch;
+    char pack_hash[HASH_TEXT], run_hash[HASH_TEXT]; /* runtime/identity.h */
+    int known, started;     /* requests are known beforehand; the model is loaded */
+    size_t room;            /* for one of these */
     struct cancel own, *cancel;
     int pipe[2];
     pthread_mutex_t lock, preparing;
@@ -87,9 +92,11 @@ struct thermo {
     struct place *first, *last;
     uint64_t last_id, n_requests, n_tokens;
     struct engine_stats stats;
-    struct guess_stats guessed;
-    uint64_t decoded;
+    struct report copied;   /* of work */
     /* the stepping thread's */
+    struct report work;
+    struct engine_stats before; /* the step under way, and */
+    int64_t step_ns;        /* its beginning; 0: none is */
     uint64_t n_made;        /* tokens */
     struct said said;
     const struct output *from; /* whose text `said` is */
@@ -206,14 +213,59 @@ static int open_places(struct thermo *t, struct err *e)
 {
     t->max_batch = t->set.setup.config.choice.max_batch;
     t->places = calloc((size_t)t->set.n, sizeof *t->places);
-    for (; t->n_held < t->max_batch && t->places; t->n_held++)
+    int most = t->max_batch < t->set.n ? t->max_batch : t->set.n;
+    for (; t->n_held < most && t->places; t->n_held++)
         if (!(t->held[t->n_held] = malloc(sizeof(struct said))))
             break;
-    if (t->n_held < t->max_batch)
+    if (t->n_held < most)
         return err_set(e, ERR_NOMEM, "out of memory for %d requests", t->set.n);
     for (int i = 0; i < t->set.n; i++)
         t->places[i].q = &t->set.requests[i];
     return 0;
+}
+
+/* Requests that are known beforehand. */
+static int ask_before(struct thermo *t, const struct thermo_options *o, struct err *e)
+{
+    struct thermo_error why = { 0 };
+    if (!o->before)
+        return 0;
+    t->room = setup_room(&t->set.setup);
+    int r = o->before(o->before_ctx, t, t->room, &why);
+    t->room = 0;
+    generate_set_read(&t->set);
+    return r < 0 ? err_set(e, r, "%s", why.message) : r > 0 ? err_set(e, ERR_USAGE, "options.before gave %d", r) : 0;
+}
+
+/* Those, now that the batch is there. */
+static int check_known(struct thermo *t, struct err *e)
+{
+    int r = 0;
+    for (struct place *p = t->first; p && r == 0; p = p->after)
+        r = batch_check(&t->set.batch, &p->q->text, e);
+    return r;
+}
+
+/* Reads files, then loads the model. */
+static int open_all(struct thermo *t, const struct thermo_options *o, struct err *e)
+{
+    struct hash128 pack, how;
+    int r;
+    if ((r = generate_set_open(&t->set, &t->args, IN_FLIGHT, e)) < 0 || (r = identity_of(&t->set.setup, &pack, &how, e)) < 0)
+        return r;
+    hash_text(pack, t->pack_hash);
+    hash_text(how, t->run_hash);
+    if ((r = open_places(t, e)) < 0 || (r = ask_before(t, o, e)) < 0)
+        return r;
+    int64_t start = progress_now_ns();
+    if ((r = generate_set_start(&t->set, on_end, on_token, t, e)) < 0)
+        return r;
+    t->work = (struct report){ .load_ns = (uint64_t)(progress_now_ns() - start), .guessing = t->args.guess,
+                               .guess_most = t->set.batch.guess.most, .guess_ns = t->set.batch.guess.guess_ns };
+    t->copied = t->work;
+    t->stats = engine_stats(t->set.engine);
+    t->started = 1;
+    return check_known(t, e);
 }
 
 int thermo_open(const struct thermo_options *given, struct thermo **out, struct thermo_error *error)
@@ -238,17 +290,19 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     generate_args_init(&t->args);
     t->args.messages = o.messages;
     t->args.reserved = o.reserved_bytes;
+    t->args.reserved_per_token = o.reserved_per_token;
+    t->args.requests = o.requests;
+    t->args.known = t->known = o.before != NULL;
     if ((r = parse(t, &o, &e)) == 0) {
         t->args.setup.cancel = t->cancel;
-        t->args.setup.beside_per_sequence = sizeof(struct said) + IN_FLIGHT * sizeof(struct place);
+        t->args.per_sequence = sizeof(struct said);
+        t->args.per_request = sizeof(struct place);
         r = open_pipe(t, &e);
     }
-    if (r < 0 || (r = generate_set_open(&t->set, &t->args, IN_FLIGHT, &e)) < 0 || (r = open_places(t, &e)) < 0 ||
-        (r = generate_set_start(&t->set, on_end, on_token, t, &e)) < 0) {
+    if (r < 0 || (r = open_all(t, &o, &e)) < 0) {
         thermo_close(t);
         return fail(error, &e);
     }
-    t->stats = engine_stats(t->set.engine);
     *out = t;
     return 0;
 }
@@ -310,9 +364,11 @@ static int context_of(const struct thermo *t)
 
 static int check_request(const struct thermo *t, const struct thermo_request *q, thermo_sink *sink, struct err *e)
 {
-    size_t most = request_line_bytes(context_of(t));
+    size_t most = t->room ? inputs_text_bytes(t->room) : request_line_bytes(context_of(t));
     if (!sink)
         return err_set(e, ERR_USAGE, "a request has no sink");
+    if (t->known && t->started)
+        return err_set(e, ERR_USAGE, "with options.before requests are submitted there");
     if (q->prompt_bytes >= most || q->fields_bytes >= most - q->prompt_bytes)
         return err_set(e, ERR_LIMIT, "a request of %zu and %zu bytes; of a context of %d tokens it has at most %zu", q->prompt_bytes,
                        q->fields_bytes, context_of(t), most - 1);
@@ -325,8 +381,12 @@ static int check_request(const struct thermo *t, const struct thermo_request *q,
 static int prepare(struct thermo *t, struct request *q, const struct thermo_request *of, struct err *e)
 {
     struct js *j = NULL;
-    char *text = of->prompt ? strndup(of->prompt, of->prompt_bytes) : NULL; /* templates take it to its NUL */
+    char *text = of->prompt ? malloc(of->prompt_bytes + 1) : NULL; /* templates take it to its NUL */
     int r = of->prompt && !text ? err_set(e, ERR_NOMEM, "out of memory for a request") : 0;
+    if (text) {
+        memcpy(text, of->prompt, of->prompt_bytes);
+        text[of->prompt_bytes] = 0;
+    }
     if (r == 0 && of->fields && !(j = js_parse_within(of->fields, of->fields_bytes, request_json_bytes(context_of(t)), "a request", e)))
         r = e->code;
     if (r == 0)
@@ -336,7 +396,7 @@ static int prepare(struct thermo *t, struct request *q, const struct thermo_requ
     q->text.prompt = q->ids;
     q->text.n_prompt = q->n_prompt;
     q->text.n_twins = q->choices - 1;
-    return r < 0 ? r : batch_check(&t->set.batch, &q->text, e);
+    return r < 0 || !t->started ? r : batch_check(&t->set.batch, &q->text, e);
 }
 
 static int no_place(const struct thermo *t, struct err *e)
@@ -368,7 +428,7 @@ static int take_twins(struct thermo *t, struct request *q, struct err *e)
         request_twin(p->q, q, i);
         last->text.twins = &p->q->text;
     }
-    return batch_check(&t->set.batch, &q->text, e); /* of all of them */
+    return t->started ? batch_check(&t->set.batch, &q->text, e) : 0; /* of all of them */
 }
 
 static void to_text(void *ctx, const char *text, size_t len)
@@ -460,15 +520,15 @@ char *thermo_describe(struct thermo *t)
     fputc('{', f);
     report_configuration(f, &t->set.setup, t->set.engine);
     pthread_mutex_lock(&t->lock);
-    print_json_to(f, ",\"template\":%s", t->set.shared.chat ? "true" : "false");
+    print_json_to(f, ",\"pack_hash\":\"%s\",\"run_hash\":\"%s\",\"template\":%s", t->pack_hash, t->run_hash,
+                  t->set.shared.chat ? "true" : "false");
     fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
             "\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
             request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
             (unsigned long long)t->args.seed, (unsigned long long)t->n_requests, (unsigned long long)t->n_tokens,
             (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads, (unsigned long long)t->stats.read_bytes);
     report_batches(f, t->set.engine, &t->stats);
-    if (t->args.guess)
-        generate_guesses_json(f, &t->guessed, t->decoded);
+    report_work(f, &t->set.setup, t->set.engine, &t->copied);
     pthread_mutex_unlock(&t->lock);
     fputc('}', f);
     int bad = ferror(f);
@@ -525,12 +585,45 @@ static void tell(struct thermo *t, const struct place *p)
     t->from = &p->q->output;
 }
 
+/* What a step has added until now. */
+static void add_step(const struct thermo *t, struct report_phase *p)
+{
+    const struct engine_stats now = engine_stats(t->set.engine);
+    uint64_t sum[sizeof now / sizeof(uint64_t)], a[sizeof now / sizeof(uint64_t)], b[sizeof now / sizeof(uint64_t)];
+    _Static_assert(sizeof now % sizeof(uint64_t) == 0, "struct engine_stats is counts, each a uint64_t");
+    memcpy(sum, &p->stats, sizeof sum);
+    memcpy(a, &t->before, sizeof a);
+    memcpy(b, &now, sizeof b);
+    for (size_t i = 0; i < sizeof sum / sizeof *sum; i++)
+        sum[i] += b[i] - a[i];
+    memcpy(&p->stats, sum, sizeof sum);
+    p->ns += (uint64_t)(progress_now_ns() - t->step_ns);
+}
+
+static void tell_counts(const struct thermo *t, struct thermo_event *ev)
+{
+    struct report_phase p = t->work.decode;
+    if (t->step_ns && !t->set.batch.reads)
+        add_step(t, &p);
+    const struct engine_stats *s = &p.stats;
+    ev->decode_ns = p.ns;
+    ev->stall_ns = s->stall_ns;
+    ev->reads = s->reads;
+    ev->read_bytes = s->read_bytes;
+    ev->lookups = s->lookups;
+    ev->hits = s->hits;
+    ev->active = s->neurons_hot + s->neurons_cold + s->neurons_read;
+}
+
 /* 1: the sink took all of it, event by event. */
 static int offer(struct thermo *t, struct place *p, struct said *of)
 {
     const struct batch_text *b = &p->q->text;
+    struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .n_tokens = p->q->n_made, .choice = p->q->choice,
+                               .top = t->top };
     for (int i = 0; i < b->n_top; i++)
         t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
+    tell_counts(t, &ev);
     do {
         size_t n = 0, left = of->n - of->taken;
         char *text = of->text + of->taken;
@@ -538,10 +631,12 @@ static int offer(struct thermo *t, struct place *p, struct said *of)
             n++;
         const char after = text[n];
         text[n] = 0;
-        const struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .text = text, .text_bytes = n,
-                                         .part = n ? of->part[of->taken] : p->part, .token = p->token, .n_tokens = p->q->n_made,
-                                         .choice = p->q->choice, .token_logprob = p->token < 0 ? 0 : b->token_logprob, .top = t->top,
-                                         .n_top = p->token < 0 ? 0 : b->n_top };
+        ev.text = text;
+        ev.text_bytes = n;
+        ev.part = n ? of->part[of->taken] : p->part;
+        ev.token = p->token;
+        ev.token_logprob = p->token < 0 ? 0 : b->token_logprob;
+        ev.n_top = p->token < 0 ? 0 : b->n_top;
         int taken = p->sink(p->ctx, &ev) != THERMO_PAUSE;
         text[n] = after;
         if (!taken)
@@ -598,6 +693,7 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     ev.text = t->said.text;
     ev.text_bytes = t->said.n;
     ev.part = t->said.n ? t->said.part[0] : THERMO_TEXT;
+    tell_counts(t, &ev);
     p->sink(p->ctx, &ev);
     pthread_mutex_lock(&t->lock);
     p->state = FREE;
@@ -678,9 +774,29 @@ static void copy_counts(struct thermo *t)
     pthread_mutex_lock(&t->lock);
     t->stats = s;
     t->n_tokens = t->n_made;
-    t->guessed = t->set.batch.guessed;
-    t->decoded = t->set.batch.decoded;
+    t->work.texts = t->n_requests;
+    t->copied = t->work;
     pthread_mutex_unlock(&t->lock);
+}
+
+/* A pass, and what it took. */
+static int pass(struct thermo *t, struct err *e)
+{
+    struct batch *b = &t->set.batch;
+    struct report *w = &t->work;
+    uint64_t read = b->n_read, drawn = b->n_drawn;
+    t->before = engine_stats(t->set.engine);
+    t->step_ns = progress_now_ns();
+    int r = batch_step(b, e);
+    if (r) {
+        add_step(t, b->reads ? &w->prompt : &w->decode);
+        w->prompt.tokens += b->n_read - read;
+        w->decode.tokens += b->reads ? 0 : b->n_drawn - drawn;
+        w->guesses = b->guessed;
+        w->most = b->most;
+    }
+    t->step_ns = 0;
+    return r;
 }
 
 /* Until somebody wakes it, or so long; with paused tokens a moment. */
@@ -701,7 +817,7 @@ int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *error)
     int64_t end = wait_ms < 0 ? INT64_MAX : progress_now_ns() + (int64_t)wait_ms * 1000000;
     for (;;) {
         take_asked(t);
-        int any = offer_held(t), r = batch_step(&t->set.batch, &e);
+        int any = offer_held(t), r = pass(t, &e);
         copy_counts(t);
         if (r == 0 && cancel_asked(t->cancel))
             r = err_set(&e, ERR_INTR, "interrupted");

@@ -82,6 +82,18 @@ struct thermo_options {
                                * understood (thermo_describe: "template"): "messages" may come
                                * among the fields, and prompts stay text. --chat-template, --system
                                * and --thinking may then be among `more` */
+    uint64_t reserved_per_token; /* of the reserved memory: bytes for each position of the context
+                               * of each sequence */
+    int requests;             /* that may be open at once, each choice counted; 0: 4 for each
+                               * sequence */
+    /* Where all requests are known beforehand: called by thermo_open between reading the files and
+     * loading the model, while its memory is free. What is submitted here may be as long as `room`
+     * bytes of memory allow, and nothing is kept of the limit for reading more: thermo_submit is
+     * THERMO_E_USAGE afterwards. Of the functions only thermo_submit, thermo_tokenize and
+     * thermo_piece may be called in it. Not 0: thermo_open ends with that code and *e. NULL:
+     * requests come at any time */
+    int (*before)(void *ctx, struct thermo *t, size_t room, struct thermo_error *e);
+    void *before_ctx;
 };
 
 /* A request: either prompt, or a prompt, tokens or messages among the fields. All pointers are
@@ -137,6 +149,10 @@ struct thermo_event {
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */
     int choice;               /* which continuation of the prompt, from 0: the one with the seed + choice */
+    /* Passes that read no prompt, of all requests together, since the model was opened: ns they
+     * took, and those of them in which there was nothing to compute for reads were missing; reads
+     * of neurons; units looked up in the cache of neurons, and found there; active neurons */
+    uint64_t decode_ns, stall_ns, reads, read_bytes, lookups, hits, active;
 };
 
 /* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing
@@ -182,7 +198,8 @@ THERMO_API void thermo_interrupt(struct thermo *t);
 THERMO_API void thermo_wake(struct thermo *t);
 
 /* What runs and what came of it, as a JSON object: configuration (model, threads, memory by item,
- * limits of requests), and counts of requests, tokens, passes and reads. NULL: out of memory. The
+ * limits of requests), counts of requests, tokens, passes and reads, what passes took that read
+ * prompts and the others, beside what the plan says (runtime/README.md). NULL: out of memory. The
  * caller's, for thermo_free. Any thread. */
 THERMO_API char *thermo_describe(struct thermo *t);
 

@@ -417,6 +417,52 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
     return r < 0 ? r : opt_compare_files(opts, usage, argv + 1, *n_pos, e);
 }
 
+static int has(const struct opt *rows, const struct opt *o)
+{
+    while (rows->name && strcmp(rows->name, o->name))
+        rows++;
+    return rows->name != NULL;
+}
+
+/* Of an argument what is theirs, cut behind it: 0, nothing. *takes: the next argument is the value of its last option, *kept: which is
+ * theirs. */
+static int keep_theirs(struct parser *p, const struct opt *theirs, char *a, int *takes, int *kept)
+{
+    const struct opt *o;
+    *takes = *kept = 0;
+    if (a[1] == '-') {
+        size_t len = strcspn(a + 2, "=");
+        o = successor(p, find_long(p, a + 2, len));
+        *takes = o->type != OPT_FLAG && !a[2 + len];
+        return *kept = has(theirs, o) || has(opt_common_rows, o);
+    }
+    for (char *at = a + 1; *at && !*takes; at++) {
+        o = opt_find_short(p->opts, *at);
+        o = o ? o : opt_find_short(opt_common_rows, *at);
+        *takes = o->type != OPT_FLAG && !at[1];
+        *kept = has(theirs, o) || has(opt_common_rows, o);
+        if (!*kept)
+            *at = '\0';
+        if (!*kept || o->type != OPT_FLAG)
+            return *kept || at > a + 1;
+    }
+    return 1;
+}
+
+void opt_hand_on(const struct opt *opts, const struct opt *theirs, int argc, char **argv, const char **out)
+{
+    struct parser p = { .opts = opts };
+    int n = 0, takes, kept;
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (keep_theirs(&p, theirs, argv[i], &takes, &kept))
+            out[n++] = argv[i];
+        i += takes;
+        if (takes && kept)
+            out[n++] = argv[i];
+    }
+    out[n] = NULL;
+}
+
 /* ---- dispatch ---- */
 
 static void print_program_help(FILE *f, const char *program, const char *about, const struct opt_command *commands)

@@ -91,6 +91,10 @@ struct opt_usage {
 int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, char **argv,
               int *n_pos, struct err *e);
 
+/* Of a command line that opt_parse has taken with `opts`, and that has no arguments beside options: those that `theirs`, another table of
+ * options, has too, and -v, -q, into out[argc], ended by NULL. For a command that hands them on; argv's strings may be cut. */
+void opt_hand_on(const struct opt *opts, const struct opt *theirs, int argc, char **argv, const char **out);
+
 struct opt_command {
     const char *name;
     int (*run)(int argc, char **argv); /* returns the exit status */

@@ -62,7 +62,7 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
     if (guesses) {
         b->guess = *c->guesses;
         b->each_ns = b->guess.guess_ns;
-        b->times = (struct guess_times){ .batches = b->guess.batches, .n_batches = b->guess.n_batches };
+        b->times = (struct guess_times){ .batches = b->guess.batches, .n_batches = b->guess.n_batches, .plan = b->guess.plan };
         b->asks = calloc(n, sizeof *b->asks);
         b->wants = calloc(n, sizeof *b->wants);
     }
@@ -292,6 +292,7 @@ static int draw(struct batch *b, struct batch_text *t, int held, float *logits, 
     double sum = look_at(t, logits, c->pack->h.n_vocab);
     t->last = session_sample_at(&t->session, held, logits, b->c.eog, n_never);
     t->n_drawn++;
+    b->n_drawn++;
     t->token_logprob = (double)logits[t->last] - sum;
     t->logprob += t->token_logprob;
     *how = BATCH_EOS;
@@ -488,6 +489,7 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
         return;
     }
     t->n_read += p->n;
+    b->n_read += (uint64_t)p->n;
     if (t->n_read < t->n_prompt)
         return;
     struct batch_text *began[BUDGET_MAX_BATCH];
@@ -498,9 +500,13 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
 }
 
 /* A step that read no prompt. */
-static void book(struct batch *b, int tokens, int guesses, double ns)
+static void book(struct batch *b, int texts, int tokens, int guesses, double ns)
 {
     b->decoded++;
+    if (texts == 1 && tokens >= 1 && tokens <= GUESS_MOST + 1) {
+        b->guessed.n_by[tokens]++;
+        b->guessed.ns_by[tokens] += (uint64_t)ns;
+    }
     b->since = guesses ? b->since + 1 : 0;
     if (b->guess.most && tokens > 0)
         guess_times_took(&b->times, tokens, ns);
@@ -510,7 +516,7 @@ int batch_step(struct batch *b, struct err *e)
 {
     struct batch_text *of[SESSION_MOST];
     struct rows w = { 0 };
-    int r = 1, n, reads;
+    int r = 1, n;
     while (r > 0)
         r = begin_next(b, e);
     if (r < 0 || b->n_texts == 0)
@@ -522,10 +528,11 @@ int batch_step(struct batch *b, struct err *e)
             end(b, b->first, BATCH_CANCELLED, NULL);
         return err_set(e, ERR_INTR, "interrupted");
     }
-    n = fill_parts(b, of, &reads);
+    n = fill_parts(b, of, &b->reads);
     if (n == 0)
         return 0;
-    r = reads ? 0 : add_guesses(b, of, n, e);
+    b->most = b->most > n ? b->most : n;
+    r = b->reads ? 0 : add_guesses(b, of, n, e);
     if (r < 0) {
         for (int i = 0; i < n; i++)
             end(b, of[i], r == ERR_INTR ? BATCH_CANCELLED : BATCH_FAILED, r == ERR_INTR ? NULL : e);
@@ -538,7 +545,7 @@ int batch_step(struct batch *b, struct err *e)
         w.all += b->parts[i].result < 0 ? 0 : b->parts[i].n;
     for (int i = 0; i < n; i++)
         go_on(b, of[i], &b->parts[i], &w);
-    if (r == 0 && !reads)
-        book(b, w.all, guesses, (double)(progress_now_ns() - start));
+    if (r == 0 && !b->reads)
+        book(b, n, w.all, guesses, (double)(progress_now_ns() - start));
     return r < 0 ? r : 1;
 }

@@ -83,8 +83,11 @@ struct batch {
     double each_ns;              /* of a guess, for its source; 0: not known */
     int measured;                /* 1: that was, and is no longer the plan's */
     int since;                   /* steps with guesses since the last one without */
-    struct guess_stats guessed;  /* passes: steps; without times by tokens */
+    struct guess_stats guessed;  /* passes: steps; times by tokens: of steps with one text */
     uint64_t decoded;            /* steps that read no prompt, with guesses or without */
+    /* what steps did */
+    uint64_t n_read, n_drawn;    /* tokens of prompts, and those that were drawn, ends of texts included */
+    int reads, most;             /* 1: the last step reads prompts, or does so now; texts of a step, at most */
 };
 
 /* Bytes that it allocates for so many sequences, with guesses or without. */

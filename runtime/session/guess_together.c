@@ -1,6 +1,7 @@
 #include "runtime/session/guess_together.h"
 
 #include <assert.h>
+#include <math.h>
 
 #define AVERAGED   10   /* passes: older ones weigh less */
 #define PAYS       1.05 /* times the rate of no guesses that some have to promise, for times are not that certain */
@@ -28,6 +29,8 @@ static double step_ns(const struct plan_batch *b)
 static double course(const struct guess_times *t, int tokens)
 {
     int i = 1;
+    if (t->n_batches < 2 && t->plan && t->plan->n >= 2)
+        return fmax(1, plan_pass_ns(t->plan, tokens));
     if (t->n_batches < 2)
         return 1 + MORE_FIRST * (tokens - 1);
     while (i + 1 < t->n_batches && t->batches[i].batch < tokens)

@@ -8,9 +8,9 @@
  * Shares are each text's own, so one that guesses in vain stops, whatever the others do; where none pay for it, it is tried again ever
  * more rarely (guess_class_due).
  *
- * t(n) is what passes of n tokens took, or, where none was made, the plan's time of n sequences, corrected as for the next numbers that
- * were measured; a plan's last number is gone beyond by its last slope. Without a plan each token beyond the first is taken to cost a
- * quarter of it.
+ * t(n) is what passes of n tokens took, or, where none was made, the plan's time of n sequences, or, of a plan for one, of one over n
+ * tokens, corrected as for the next numbers that were measured; a plan's last number is gone beyond by its last slope. Without a plan each
+ * token beyond the first is taken to cost a quarter of it.
  *
  * Times decide how tokens are grouped and nothing else. One thread; no allocation. */
 #include "runtime/session/guess.h"
@@ -41,12 +41,14 @@ struct guess_many_config {
     double guess_ns;             /* of a guess of one text by the plan, until some were made; 0: not known */
     const struct plan_batch *batches; /* [n_batches], of the mode that runs; they outlive the guesses. n_batches 0: not known */
     int n_batches;
+    const struct plan_guesses *plan; /* likewise, of one text over several tokens: counts where there are no several batch sizes; or NULL */
     int always;                  /* as in guess_config */
 };
 
 /* How long passes of so many tokens take. */
 struct guess_times {
     const struct plan_batch *batches;
+    const struct plan_guesses *plan;
     int n_batches, measured;     /* lengths that were */
     double ns[SESSION_MOST + 1]; /* averages of the last ones; 0: none was made */
     unsigned char n[SESSION_MOST + 1]; /* how many of them there were, as far as that counts */

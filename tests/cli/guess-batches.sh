@@ -72,7 +72,7 @@ s = lines('m')[-1]
 assert '${SANITIZE:-}' or s['peak_bytes'] <= s['memory_bytes'] == 56 << 20, s"
 }
 check "memory: the draft's is a part of it" memory
-check "a draft that leaves none: infeasible" fails 4 'what is asked for at once' "$run" generate "${files[@]}" --prompt x --best-of 4 --memory 30MiB "${itself[@]}"
+check "a draft that leaves none: infeasible" fails 4 'the draft model takes' "$run" generate "${files[@]}" --prompt x --best-of 4 --memory 30MiB "${itself[@]}"
 
 # ---- serve ----
 requests()

@@ -218,6 +218,39 @@ static void test_help(void)
     CHECK(capture(main_help) == 0 && strstr(captured, "do          Does it."));
 }
 
+/* What of a line the other table has, joined with blanks. */
+static const char *handed_on(const char *line)
+{
+    static const struct opt theirs[] = { { .name = "tokens" }, { .name = "memory" }, { .name = "stop" }, { .name = "json" }, { 0 } };
+    static char text[256], copy[256];
+    const char *out[16];
+    char *argv[16];
+    int argc = 0, pos_n = 0;
+    size_t at = 0;
+    snprintf(copy, sizeof copy, "do %s", line);
+    for (char *s = strtok(copy, " "); s && argc < 15; s = strtok(NULL, " "))
+        argv[argc++] = s;
+    argv[argc] = NULL;
+    CHECK_MSG(opt_parse(table, &usage, argc, argv, &pos_n, &e) == 0 && pos_n == 0, "%s: %s", line, e.msg);
+    opt_hand_on(table, theirs, argc, argv, out);
+    text[0] = 0;
+    for (int i = 0; out[i]; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? " " : "", out[i]);
+    return text;
+}
+
+static void test_hand_on(void)
+{
+    static const char *const lines[][2] = {
+        { "--model m", "" }, { "--model m -n 5 --temp 1", "-n 5" }, { "--model=m --tokens=5 --temp=1 --seed 4", "--tokens=5" },
+        { "-jn5 --model m --stop a --stop b", "-jn5 --stop a --stop b" }, { "-jn 5 --model m", "-jn 5" },
+        { "--memory 1MiB --model m -v", "--memory 1MiB -v" }, { "--model -n -qj --", "-qj" },
+        { "--model m --stop --json", "--stop --json" },
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK_MSG(!strcmp(handed_on(lines[i][0]), lines[i][1]), "%s: '%s'", lines[i][0], handed_on(lines[i][0]));
+}
+
 static void test_dispatch(void)
 {
     int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
@@ -240,6 +273,7 @@ int main(void)
     test_aliases();
     test_sizes();
     test_help();
+    test_hand_on();
     test_dispatch();
     free(stops.items);
     return test_done();

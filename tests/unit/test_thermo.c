@@ -338,6 +338,73 @@ static void interrupts(void)
     CHECK(thermo_open(&o, &t, &e) == THERMO_E_INTERRUPTED);
 }
 
+/* ---- requests that are known beforehand ---- */
+
+struct known {
+    struct answer a[2];
+    uint64_t id[2], counts[8];
+    int n, code, tokens, wrong;
+    size_t room;
+};
+
+/* What passes without prompts took only grows, and the first token is from before any. */
+static int counts(void *ctx, const struct thermo_event *ev)
+{
+    struct known *k = ctx;
+    const uint64_t now[] = { ev->decode_ns, ev->stall_ns, ev->reads, ev->read_bytes, ev->lookups, ev->hits, ev->active };
+    for (int i = 0; i < 7; i++) {
+        k->wrong += now[i] < k->counts[i];
+        k->counts[i] = now[i];
+    }
+    k->wrong += ev->type == THERMO_TOKEN && (k->tokens++ == 0 ? now[0] + now[6] != 0 : !now[0] || !now[6]);
+    return take(&k->a[0], ev);
+}
+
+static int before(void *ctx, struct thermo *t, size_t room, struct thermo_error *e)
+{
+    struct known *k = ctx;
+    const struct thermo_request q = { .size = sizeof q, .fields = fields[0], .fields_bytes = strlen(fields[0]) };
+    k->room = room;
+    int r = thermo_submit(t, &q, counts, k, &k->id[0], e);
+    return r < 0 || k->n == 1 ? (k->code ? k->code : r) : submit(t, 5, &k->a[1], &k->id[1], e);
+}
+
+static void known_before(void)
+{
+    static const char *const more[] = { "-q", "--no-mlock", NULL };
+    struct known k = { .n = 1 };
+    struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .requests = 1, .before = before,
+                                .before_ctx = &k };
+    struct thermo_error e = { 0 };
+    struct thermo *t = NULL;
+    struct answer late = { .n = 0 };
+    uint64_t id;
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0 && k.room > 0, "%s", e.message);
+    if (!t)
+        return;
+    CHECK(submit(t, 0, &late, &id, &e) == THERMO_E_USAGE && strstr(e.message, "options.before"));
+    char *text = thermo_describe(t);
+    CHECK(text && strstr(text, "\"prompt\":{\"tokens\":0,") && strstr(text, "\"run_hash\":\""));
+    thermo_free(text);
+    drain(t);
+    CHECK(k.a[0].ended == 1 && same(&k.a[0], 0, 1) && k.tokens == 20 && !k.wrong);
+    text = thermo_describe(t);
+    CHECK(text && strstr(text, "\"prompt\":{\"tokens\":3,") && strstr(text, "\"decode\":{\"tokens\":19,\"passes\":19,"));
+    thermo_free(text);
+    thermo_close(t);
+    t = NULL;
+    k = (struct known){ .n = 1, .code = THERMO_E_INPUT };
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_INPUT && !t);
+    k = (struct known){ .n = 2 };
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_FULL && !t);
+    o.requests = 2;
+    k = (struct known){ .n = 2 };
+    CHECK(thermo_open(&o, &t, &e) == 0);
+    drain(t);
+    CHECK(k.a[1].ended == 1 && same(&k.a[0], 0, 1) && same(&k.a[1], 5, 1));
+    thermo_close(t);
+}
+
 /* ---- wrong calls ---- */
 
 static void refused(struct thermo *t, const char *text, int code, const char *words)
@@ -584,6 +651,7 @@ int main(void)
     choices();
     from_a_sink();
     interrupts();
+    known_before();
     wrong();
     messages();
     logits();

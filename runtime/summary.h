@@ -1,0 +1,12 @@
+#ifndef RUNTIME_SUMMARY_H
+#define RUNTIME_SUMMARY_H
+
+/* A summary of a text for people, on standard error, from the JSON object that --json prints (runtime/README.md). */
+#include "common/base/js.h"
+
+void summary_print(const struct js *j);
+
+/* A line about guesses of several texts, where there were any. */
+void summary_guesses(const struct js *j);
+
+#endif

@@ -78,12 +78,14 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
             }
     uint64_t row = (uint64_t)d * 2;
     for (int l = 0; l < layers; l++) {
-        in.layers[l].attn[0] = (struct inputs_matrix){ QUANT_F16, d, d, row * (uint64_t)d };
-        in.layers[l].attn[1] = in.layers[l].attn[2] = (struct inputs_matrix){ QUANT_F16, d / 2, d,
-                                                                              row * (uint64_t)d / 2 };
-        in.layers[l].attn[3] = in.layers[l].attn[0];
+        struct inputs_matrix whole = { .type = QUANT_F16, .rows = d, .cols = d, .bytes = row * (uint64_t)d }, half = whole;
+        half.rows /= 2, half.bytes /= 2;
+        for (int i = 0; i < graph_n_roles; i++)
+            if (graph_roles[i].role >= MODEL_ATTN_Q && graph_roles[i].role <= MODEL_ATTN_OUTPUT)
+                inputs_add_product(&in.layers[l], &graph_roles[i],
+                                   graph_roles[i].role == MODEL_ATTN_K || graph_roles[i].role == MODEL_ATTN_V ? half : whole);
     }
-    in.head = (struct inputs_matrix){ QUANT_F16, 500, d, row * 500 };
+    in.head = (struct inputs_matrix){ .type = QUANT_F16, .rows = 500, .cols = d, .bytes = row * 500 };
     in.embd_row_bytes = row;
     in.budget = (struct budget_model){ .h = in.h, .dense_bytes = row * 500 + (uint64_t)layers * row * (uint64_t)d *
                                        3, .n_tensors = 4, .vocab_text_bytes = 4000 };

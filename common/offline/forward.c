@@ -39,21 +39,18 @@ static int vector(const struct model *m, const struct gguf_tensor *t, float **ou
     return r;
 }
 
-static const enum model_role matrices[] = {
-    MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT, MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
-    MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A,
-    MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B, MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_BETA,
-    MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT, MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT,
-    MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B,
-    MODEL_WKV_GATE_A, MODEL_WKV_GATE_B, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_G, MODEL_FFN_R,
-};
-enum { N_MATRICES = sizeof matrices / sizeof *matrices };
+/* The tensor of a layer that is multiplied row by row; or NULL. */
+static const struct gguf_tensor *matrix(const struct model *m, int layer, int role)
+{
+    enum model_role r = (enum model_role)role;
+    return model_role_is_predictor(r) || model_role_is_vector(r) ? NULL : m->layer[layer][r];
+}
 
 static int check_types(const struct model *m, struct err *e)
 {
     for (int l = 0; l < model_depth(&m->h); l++)
-        for (size_t i = 0; i < N_MATRICES; i++) {
-            const struct gguf_tensor *t = m->layer[l][matrices[i]];
+        for (int i = 0; i < MODEL_ROLES; i++) {
+            const struct gguf_tensor *t = matrix(m, l, i);
             if (t && !kernels->rows[KERNELS_ACT_F32][t->type])
                 return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", t->name,
                                quant_traits(t->type)->name);
@@ -67,8 +64,8 @@ static size_t act_bytes(const struct model *m)
     const struct model_hparams *h = &m->h;
     uint64_t most = (uint64_t)(h->n_ff > h->d_model ? h->n_ff : h->d_model); /* Down that the file has by neuron is turned */
     for (int l = 0; l < model_depth(h); l++)
-        for (size_t i = 0; i < N_MATRICES; i++) {
-            const struct gguf_tensor *t = m->layer[l][matrices[i]];
+        for (int i = 0; i < MODEL_ROLES; i++) {
+            const struct gguf_tensor *t = matrix(m, l, i);
             most = t && t->dims[0] > most ? t->dims[0] : most;
         }
     return kernels_act_bytes(KERNELS_ACT_Q8, (int)most);

@@ -114,12 +114,11 @@ double cost_copied_share(double slots, double lookups, double reads);
  *       it next. V_read: streamed gates, units, and streamed predictors, which are counted here, too */
 double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads);
 
-/* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. Attention has three, with a
- *       router four; the FFN of each block one, and one more where a predictor runs apart from it; the head one. */
-#define COST_ATTENTION_JOBS 3
-#define COST_WKV_JOBS 9 /* more of RWKV-7's time mixing: its inputs differ, and four come by way of a small matrix; about as many of
-                           * RWKV-6, whose mixes do */
+/* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. A layer's are those of its graph
+ *       (common/model/graph.h): products with the same input are one, and one attends or moves a state on. The FFN of each block has one,
+ *       and one more where a predictor runs apart from it; the head one. */
 double cost_start_ns(double jobs, double start_ns);
+int cost_layer_jobs(const struct inputs_layer *il, int attention); /* attention: without its router and what stays in memory of its FFN */
 
 /* (M16) t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), for each token: what one thread does between the
  *       products of a layer while the others wait. Two norms, each with the int8 activations made of it and the residual
@@ -408,7 +407,6 @@ int cost_engine_measured(const struct hw *hw, const char *engine, const struct l
  *       experts', and its down; the head is one. They take the place of their rows in (M9), and of as many jobs (M15); the processor
  *       waits, but for reads, and adds nothing. n products with `tokens` tokens: */
 double cost_engine_products_ns(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int tokens);
-#define COST_LATENT_PRODUCTS 3 /* of inputs_layer.latent: those before k_b and v_b, which are the processor's */
 
 /* Of which of these the device's figures tell the time, of so many tokens or more; of recurrent layers' none do. */
 enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, const char *engine, int tokens);

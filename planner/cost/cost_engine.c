@@ -130,12 +130,8 @@ enum plan_work cost_work_known(const struct hw *hw, const struct inputs *in, con
     int all = !model_has_states(&in->h), head = knows_product(hw, accel, &in->head, tokens);
     for (int l = 0; l < model_depth(&in->h) && all; l++) {
         const struct inputs_layer *il = &in->layers[l];
-        for (int i = 0; i < INPUTS_ATTN && all; i++)
-            all = knows_product(hw, accel, &il->attn[i], tokens);
-        for (int i = 0; i < COST_LATENT_PRODUCTS && all; i++)
-            all = knows_product(hw, accel, &il->latent[i], tokens);
-        for (int i = 0; i < INPUTS_SHARED && all; i++)
-            all = knows_product(hw, accel, &il->shared[i], tokens);
+        for (int i = 0; i < il->n && all; i++)
+            all = il->product[i].of->host || knows_product(hw, accel, &il->product[i], tokens);
     }
     return (enum plan_work)((all ? PLAN_WORK_ATTENTION : 0) | (head ? PLAN_WORK_HEAD : 0));
 }

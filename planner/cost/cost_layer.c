@@ -151,28 +151,37 @@ struct calls {
     double ns;
 };
 
-static void add_call(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int batch,
-                     struct calls *k)
-{
-    int any = 0;
-    for (int i = 0; i < n; i++)
-        any |= m[i]->rows > 0;
-    if (!any)
-        return;
-    k->n++;
-    k->ns += cost_engine_products_ns(hw, c, m, n, batch);
-}
-
 static struct calls calls_of(const struct hw *hw, const struct cost_choice *c, const struct inputs_layer *il, int batch)
 {
-    const struct inputs_matrix *a = il->attn, *l = il->latent, *s = il->shared;
+    const struct inputs_matrix *m[GRAPH_PRODUCTS];
     struct calls k = { 0 };
-    add_call(hw, c, (const struct inputs_matrix *const[]){ &a[0], &a[1], &a[2], &l[0], &l[2] }, 5, batch, &k);
-    add_call(hw, c, (const struct inputs_matrix *const[]){ &l[1] }, 1, batch, &k);
-    add_call(hw, c, (const struct inputs_matrix *const[]){ &a[3] }, 1, batch, &k);
-    add_call(hw, c, (const struct inputs_matrix *const[]){ &s[0], &s[1] }, 2, batch, &k);
-    add_call(hw, c, (const struct inputs_matrix *const[]){ &s[2] }, 1, batch, &k);
+    uint64_t done = 0;
+    for (int i = 0, n; i < il->n; i++) {
+        const struct graph_role *of = il->product[i].of;
+        if (of->host || done >> of->job & 1)
+            continue;
+        done |= (uint64_t)1 << of->job;
+        n = 0;
+        for (int j = i; j < il->n; j++)
+            if (il->product[j].of->job == of->job)
+                m[n++] = &il->product[j];
+        k.n++;
+        k.ns += cost_engine_products_ns(hw, c, m, n, batch);
+    }
     return k;
+}
+
+int cost_layer_jobs(const struct inputs_layer *il, int attention)
+{
+    uint64_t done = 0;
+    int n = 1;
+    for (int i = 0; i < il->n; i++) {
+        const struct graph_role *of = il->product[i].of;
+        if (!(done >> of->job & 1) && (!attention || of->kind <= OP_ADD))
+            n += of->times ? of->times : 1;
+        done |= (uint64_t)1 << of->job;
+    }
+    return n;
 }
 
 /* (M9), (M15), (M16) of what a layer keeps in memory: attention, router, shared expert. Layers before the experts' count with layer 0. */
@@ -180,33 +189,30 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
                          int batch, int layer, struct cost_layer *l, struct notes *notes)
 {
     const struct inputs_layer *il = &in->layers[layer];
-    int shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
-    struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
+    struct inputs_matrix m[GRAPH_PRODUCTS];
     struct calls elsewhere = { 0 };
-    int wkv = in->h.wkv_dim > 0, latent = in->h.kv_rank || wkv ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
-    memcpy(m, il->attn, sizeof il->attn);
-    memcpy(m + n, il->latent, (size_t)latent * sizeof *m);
-    m[n += latent] = il->router;
-    memcpy(m + n + 1, il->shared, sizeof il->shared);
+    memcpy(m, il->product, (size_t)il->n * sizeof *m);
     if (c->engine && (c->work & PLAN_WORK_ATTENTION)) {
         elsewhere = calls_of(hw, c, il, batch);
-        for (int i = 0; i < n + 1 + INPUTS_SHARED; i++)
-            m[i].rows = i < INPUTS_ATTN + COST_LATENT_PRODUCTS || i > n ? 0 : m[i].rows; /* routers, k_b and v_b are the processor's */
+        for (int i = 0; i < il->n; i++)
+            m[i].rows = m[i].of->host ? m[i].rows : 0;
     }
-    l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes) + elsewhere.ns;
-    int more = wkv ? COST_WKV_JOBS : latent ? 2 + (in->h.q_rank > 0) : 0;
-    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared - elsewhere.n, r->start_ns);
-    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    l->products_ns += dense_part_ns(hw, c, r, m, il->n, &kv, batch, notes) + elsewhere.ns;
+    l->jobs_ns += cost_start_ns(cost_layer_jobs(il, 0) - elsewhere.n, r->start_ns);
+    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, in->h.wkv_dim ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 
 /* (M32): the norm before the layer's experts and its router, on another stream. */
 static double guess_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
                        int layer, struct notes *notes)
 {
-    const struct inputs_matrix *router = &in->layers[layer].router;
+    const struct inputs_layer *il = &in->layers[layer];
+    const struct inputs_matrix *router = NULL;
     const struct kv none = { 0 };
-    if (!c->ahead || router->rows == 0)
+    for (int i = 0; c->ahead && i < il->n; i++)
+        router = il->product[i].of->kind == OP_ROUTE ? &il->product[i] : router;
+    if (!router)
         return 0;
     return dense_part_ns(hw, c, r, router, 1, &none, batch, notes) + cost_start_ns(1, r->start_ns) +
            cost_serial_ns(batch, 1, r->norm_ns, 0, 0);

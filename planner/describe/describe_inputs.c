@@ -24,15 +24,19 @@ static struct inputs_matrix matrix(const struct model_hparams *h, enum model_rol
     uint64_t dims[4];
     if (model_tensor_shape(h, role, dims) < 0)
         return (struct inputs_matrix){ .rows = 0 };
-    return (struct inputs_matrix){ type, (int)dims[1], (int)dims[0], quant_row_bytes(type, dims[0]) * dims[1] };
+    return (struct inputs_matrix){ .type = type, .rows = (int)dims[1], .cols = (int)dims[0],
+                                   .bytes = quant_row_bytes(type, dims[0]) * dims[1] };
 }
 
 static void fill_matrices(struct inputs *in, const struct describe *d)
 {
     const struct model_hparams *h = &d->h;
-    struct inputs_layer one = { .attn = { matrix(h, MODEL_ATTN_Q, d->attn_type), matrix(h, MODEL_ATTN_K, d->attn_type),
-                                          matrix(h, MODEL_ATTN_V, d->attn_type), matrix(h, MODEL_ATTN_OUTPUT, d->attn_type) },
-                                .router = matrix(h, MODEL_FFN_ROUTER, d->router_type) };
+    struct inputs_layer one = { .n = 0 };
+    for (int i = 0; i < graph_n_roles; i++) {
+        enum model_role role = (enum model_role)graph_roles[i].role;
+        if (graph_roles[i].job && model_role_is_per_layer(role) && model_role_presence(h, role) == MODEL_REQUIRED)
+            inputs_add_product(&one, &graph_roles[i], matrix(h, role, role == MODEL_FFN_ROUTER ? d->router_type : d->attn_type));
+    }
     memcpy(one.ffn_type, d->ffn_type, sizeof one.ffn_type);
     for (int l = 0; l < in->n_layers; l++)
         in->layers[l] = one;
@@ -46,15 +50,14 @@ static void fill_account(struct inputs *in, const struct describe *d)
     const struct model_hparams *h = &d->h;
     struct budget_model *b = &in->budget;
     uint64_t norm = budget_dense_tensor((uint64_t)h->d_model * 4), layer = 2 * norm, layers = (uint64_t)h->n_layers;
-    for (int i = 0; i < INPUTS_ATTN; i++)
-        layer += budget_dense_tensor(in->layers[0].attn[i].bytes);
-    layer += budget_dense_tensor(in->layers[0].router.bytes);
+    for (int i = 0; i < in->layers[0].n; i++)
+        layer += budget_dense_tensor(in->layers[0].product[i].bytes);
     b->h = *h;
     b->dense_bytes = layers * layer + norm + budget_dense_tensor(in->embd_row_bytes * (uint64_t)h->n_vocab);
     if (!h->tied_output)
         b->dense_bytes += budget_dense_tensor(in->head.bytes);
     b->dense_bytes += budget_dense_tensor(d->resident_bytes);
-    b->n_tensors = layers * (INPUTS_ATTN + 2 + (h->n_experts > 0)) + 2 + !h->tied_output;
+    b->n_tensors = layers * ((uint64_t)in->layers[0].n + 2) + 2 + !h->tied_output;
     b->vocab_text_bytes = (uint64_t)h->n_vocab * TOKEN_TEXT;
 }
 

@@ -7,6 +7,7 @@
  * consecutive(), and for all of planner/predict/predicted.h where results are memoised (inputs_memoise): these are for one thread. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
+#include "common/model/graph.h"
 #include "common/model/model.h"
 #include "common/model/predict.h"
 #include "common/plan/budget.h"
@@ -25,29 +26,28 @@ struct inputs_matrix {          /* a resident weight matrix: rows row products o
     uint32_t type;
     int rows, cols;
     uint64_t bytes;
+    const struct graph_role *of; /* of a layer's matrices */
 };
 
-#define INPUTS_ATTN 4
-#define INPUTS_SHARED 3
-#define INPUTS_LATENT 5
+/* The matrices of a layer that every token multiplies, as the graph's table has them. */
 struct inputs_layer {
-    struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
-    struct inputs_matrix latent[INPUTS_LATENT]; /* of latent attention, in place of K and V, or of RWKV; rows 0: none */
-    struct inputs_matrix router;                /* rows 0: none */
-    struct inputs_matrix shared[INPUTS_SHARED]; /* gate, up and down of the expert that every token uses; rows 0: none */
+    struct inputs_matrix product[GRAPH_PRODUCTS];
+    int n;
     uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model's gate, up and down */
 };
 
-/* Bytes of the matrices that every token multiplies, but for the router. */
+static inline void inputs_add_product(struct inputs_layer *l, const struct graph_role *of, struct inputs_matrix m)
+{
+    m.of = of;
+    l->product[l->n++] = m;
+}
+
+/* Bytes of those matrices, but for the router. */
 static inline double inputs_layer_bytes(const struct inputs_layer *l)
 {
     double sum = 0;
-    for (int i = 0; i < INPUTS_ATTN; i++)
-        sum += (double)l->attn[i].bytes;
-    for (int i = 0; i < INPUTS_LATENT; i++)
-        sum += (double)l->latent[i].bytes;
-    for (int i = 0; i < INPUTS_SHARED; i++)
-        sum += (double)l->shared[i].bytes;
+    for (int i = 0; i < l->n; i++)
+        sum += l->product[i].of->kind == OP_ROUTE ? 0 : (double)l->product[i].bytes;
     return sum;
 }
 

@@ -22,7 +22,8 @@ static struct inputs_matrix matrix_of(const struct trace_tensor *t)
     struct inputs_matrix m = { 0 };
     if (t) {
         uint64_t rows = t->dims[1] * t->dims[2];
-        m = (struct inputs_matrix){ t->type, (int)(rows < INT32_MAX ? rows : INT32_MAX), (int)t->dims[0], t->bytes };
+        m = (struct inputs_matrix){ .type = t->type, .rows = (int)(rows < INT32_MAX ? rows : INT32_MAX), .cols = (int)t->dims[0],
+                                    .bytes = t->bytes };
     }
     return m;
 }
@@ -43,55 +44,8 @@ static int read_shape(struct inputs *in, const struct trace_info *ti, struct err
     return inputs_alloc(in, e);
 }
 
-/* What a recurrent layer multiplies in place of queries, keys, values and outputs; betas and alphas count as one. */
-static void recurrent_matrices(struct inputs_matrix *m, const struct trace_info *ti, int l)
-{
-    static const enum model_role roles[INPUTS_ATTN] = { MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT };
-    for (int a = 0; a < INPUTS_ATTN; a++)
-        m[a] = matrix_of(trace_tensor_find(ti, roles[a], l));
-    if (m[2].rows == 0) {
-        struct inputs_matrix alpha = matrix_of(trace_tensor_find(ti, MODEL_DELTA_ALPHA, l));
-        m[2] = matrix_of(trace_tensor_find(ti, MODEL_DELTA_BETA, l));
-        m[2].rows += alpha.rows;
-        m[2].bytes += alpha.bytes;
-    }
-}
-
-/* What time mixing multiplies: r, k, v and output; the first of each two small matrices count as one. RWKV-6: what makes mixes and decays,
- * gates, and what weights the FFN's output. */
-static void wkv_matrices(struct inputs_layer *il, const struct trace_info *ti, int l)
-{
-    static const enum model_role whole[INPUTS_ATTN] = { MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT };
-    static const enum model_role low[INPUTS_LATENT - 1][2] = {
-        { MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B }, { MODEL_WKV_RATE_A, MODEL_WKV_RATE_B },
-        { MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B }, { MODEL_WKV_GATE_A, MODEL_WKV_GATE_B } };
-    static const enum model_role six[INPUTS_LATENT] = { MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_DECAY_B, MODEL_WKV_G, MODEL_FFN_R };
-    for (int a = 0; a < INPUTS_ATTN; a++)
-        il->attn[a] = matrix_of(trace_tensor_find(ti, whole[a], l));
-    il->latent[0] = matrix_of(trace_tensor_find(ti, low[0][0], l));
-    for (int a = 0; ti->h.mix_rank && a < INPUTS_LATENT; a++) {
-        struct inputs_matrix m = matrix_of(trace_tensor_find(ti, six[a], l));
-        m.rows += a ? 0 : il->latent[0].rows;
-        m.bytes += a ? 0 : il->latent[0].bytes;
-        il->latent[a] = m;
-    }
-    if (ti->h.mix_rank)
-        return;
-    for (int a = 0; a < INPUTS_LATENT - 1; a++) {
-        struct inputs_matrix first = matrix_of(trace_tensor_find(ti, low[a][0], l));
-        il->latent[a + 1] = matrix_of(trace_tensor_find(ti, low[a][1], l));
-        il->latent[0].rows += a ? first.rows : 0;
-        il->latent[0].bytes += a ? first.bytes : 0;
-    }
-}
-
 static int read_matrices(struct inputs *in, const struct trace_info *ti, struct err *e)
 {
-    static const enum model_role attn[INPUTS_ATTN] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT };
-    static const enum model_role shared[INPUTS_SHARED] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
-    static const enum model_role lead[INPUTS_SHARED] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
-    static const enum model_role latent[INPUTS_LATENT] = { MODEL_ATTN_Q_A, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_K_B,
-                                                              MODEL_ATTN_V_B };
     static const enum model_role ffn[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
     for (int r = 0; r < LAYOUT_ROLES; r++)
         for (int l = 0; l < in->n_layers; l++) {
@@ -104,19 +58,13 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
                                model_role_name(ffn[r]), l, t->type);
             in->layers[l].ffn_type[r] = t->type;
         }
-    for (int l = 0; l < model_depth(&in->h); l++) {
-        for (int a = 0; a < INPUTS_ATTN; a++)
-            in->layers[l].attn[a] = matrix_of(trace_tensor_find(ti, attn[a], l));
-        if (in->h.full_period && model_is_recurrent(&in->h, l))
-            recurrent_matrices(in->layers[l].attn, ti, l);
-        if (in->h.wkv_dim)
-            wkv_matrices(&in->layers[l], ti, l);
-        for (int a = 0; !in->h.wkv_dim && a < INPUTS_LATENT; a++)
-            in->layers[l].latent[a] = matrix_of(trace_tensor_find(ti, latent[a], l));
-        for (int a = 0; a < INPUTS_SHARED; a++)
-            in->layers[l].shared[a] = matrix_of(trace_tensor_find(ti, (model_is_lead(&in->h, l) ? lead : shared)[a], l));
-        in->layers[l].router = matrix_of(trace_tensor_find(ti, MODEL_FFN_ROUTER, l));
-    }
+    for (int i = 0; i < graph_n_roles; i++)
+        for (int k = 0; k < ti->n_tensors && graph_roles[i].job; k++) {
+            const struct trace_tensor *t = &ti->tensors[k];
+            int here = (int)t->role == graph_roles[i].role && t->layer >= 0 && t->layer < model_depth(&in->h);
+            if (here && in->layers[t->layer].n < GRAPH_PRODUCTS)
+                inputs_add_product(&in->layers[t->layer], &graph_roles[i], matrix_of(t));
+        }
     const struct trace_tensor *embd = trace_tensor_find(ti, MODEL_TOKEN_EMBD, -1);
     const struct trace_tensor *head = trace_tensor_find(ti, MODEL_OUTPUT, -1);
     in->head = matrix_of(head ? head : embd);

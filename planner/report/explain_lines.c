@@ -223,8 +223,9 @@ static void step_lines(const struct totals *s, struct explain_line *m, int *n)
 }
 
 /* Of a model that has no keys and values. */
-static void state_lines(const struct model_hparams *h, const struct cost_rates *r, struct explain_line *m, int *n)
+static void state_lines(const struct inputs *in, const struct cost_rates *r, struct explain_line *m, int *n)
 {
+    const struct model_hparams *h = &in->h;
     put(m, n, "(M8)", "V_kv = bytes of a state, read and written per layer and step", cost_state_bytes(h, 1), "bytes", "d",
         (double)h->d_model, "wkv_dim", (double)h->wkv_dim, NULL);
     put(m, n, "(M9)", h->mix_rank ? "F_kv = 5 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu"
@@ -233,7 +234,7 @@ static void state_lines(const struct model_hparams *h, const struct cost_rates *
         NULL);
     put(m, n, "(M16)", "t_alone = 2 * tau_norm(d), per layer", cost_serial_ns(1, 2, r->norm_ns, 0, 0), "ns", "tau_norm", r->norm_ns, NULL);
     put(m, n, "(M15)", "tau_start: a job that threads share is started and waited for", r->start_ns, "ns", "per layer in attention",
-        (double)(COST_ATTENTION_JOBS + COST_WKV_JOBS), NULL);
+        (double)cost_layer_jobs(&in->layers[in->n_layers - 1], 1), NULL);
 }
 
 static void attention_lines(const struct problem *pr, const struct totals *s, double positions, struct explain_line *m, int *n)
@@ -246,7 +247,7 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
               "layers", s->attention, "ns", "B_seq", r->seq_bw, NULL),
           "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->serial_work, NULL);
     if (model_kv_layers(h) == 0) {
-        state_lines(h, r, m, n);
+        state_lines(pr->space.in, r, m, n);
         return;
     }
     put(m, n, "(M8)", "V_kv = 2 * positions * kv_dim * width, read per layer and step", kv_bytes, "bytes",
@@ -260,7 +261,7 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
         cost_serial_ns(1, 2, r->norm_ns, h->n_heads + h->n_kv_heads, r->rope_ns), "ns", "tau_norm", r->norm_ns,
         "tau_rope", r->rope_ns, NULL);
     put(m, n, "(M15)", "tau_start: a job that threads share is started and waited for", r->start_ns, "ns",
-        "per layer in attention", (double)COST_ATTENTION_JOBS, NULL);
+        "per layer in attention", (double)cost_layer_jobs(&pr->space.in->layers[pr->space.in->n_layers - 1], 1), NULL);
 }
 
 static void ffn_lines(const struct problem *pr, const struct totals *s, struct explain_line *m, int *n)

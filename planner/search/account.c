@@ -19,13 +19,8 @@ static void add_products(const struct inputs *in, enum plan_work work, struct bu
     for (int l = 0; l < model_depth(&in->h) && work; l++) {
         const struct inputs_layer *il = &in->layers[l];
         rows = 0;
-        for (int i = 0; i < INPUTS_ATTN; i++)
-            add_matrix(&il->attn[i], &rows, &widest);
-        for (int i = 0; i < INPUTS_LATENT; i++)
-            add_matrix(&il->latent[i], &rows, &widest);
-        for (int i = 0; i < INPUTS_SHARED; i++)
-            add_matrix(&il->shared[i], &rows, &widest);
-        add_matrix(&il->router, &rows, &widest);
+        for (int i = 0; i < il->n; i++)
+            add_matrix(&il->product[i], &rows, &widest);
         most = (work & PLAN_WORK_ATTENTION) && rows > most ? rows : most;
     }
     out->widest = widest;

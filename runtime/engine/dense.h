@@ -18,8 +18,8 @@
 #include "common/base/pool.h"
 #include "common/kernels/acts.h"
 #include "common/kernels/kernels.h"
+#include "common/model/graph.h"
 #include "common/model/model.h"
-#include "common/model/nn_wkv.h"
 
 #include "runtime/engine/kv_pages.h"
 #include "runtime/engine/token.h"
@@ -27,60 +27,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct dense_matrix {           /* [n_rows][n_cols] */
+struct dense_matrix {           /* [n_rows][n_cols]; of one for each head or input n_rows are the first's */
     const uint8_t *data;
+    size_t row_bytes;
     uint32_t type;
     int n_rows, n_cols;
-    size_t row_bytes;
     enum kernels_act form;      /* of its input */
 };
 
-/* Time mixing of RWKV (common/model/nn_wkv.h), and the FFN's token shift. */
-struct dense_wkv {
-    struct dense_matrix r, k, v, o, low[NN_WKV_INPUTS][2]; /* low: the two small ones of decays, rates, values and gates; others empty */
-    /* RWKV-6: what the inputs' mixes are made of, [5 mix_rank][d_model], and the five of them, [5][d_model] rows of which n_rows is the
-     * first's; gates, and what weights the FFN's output. Else empty. */
-    struct dense_matrix mix_a, mix_b, g, ffn_r;
-    struct nn_wkv_weights w;
-    const float *ffn_lerp, *ffn_lerp_r; /* f32[d_model]; the second of RWKV-6 */
-};
-
-struct dense_layer {
-    struct dense_matrix q, k, v, o;
-    /* Of latent attention, in place of k and v, and of q where there is q_a; k_b and v_b: n_rows of each head. */
-    struct dense_matrix q_a, q_b, kv_a, k_b, v_b;
-    const float *q_a_norm, *kv_a_norm;         /* f32[q_rank], f32[kv_rank] */
-    /* Of recurrent layers (common/model/nn_delta.h), in place of q, k, v and o; beta with alpha's rows where there is no alpha. */
-    struct dense_matrix delta_qkv, delta_z, delta_beta, delta_alpha, delta_out;
-    const float *delta_conv, *delta_dt, *delta_a, *delta_norm;
-    struct dense_wkv *wkv;      /* RWKV, likewise; or NULL */
-    struct dense_matrix router; /* with experts; else empty */
-    struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
-                                * the experts'; else empty */
-    const float *attn_norm, *ffn_norm;         /* f32[d_model] */
-    const float *attn_norm_bias, *ffn_norm_bias; /* the same, or NULL */
-    const float *attn_post_norm, *ffn_post_norm; /* the same, or NULL */
-    const float *shared_norm;                  /* of what the shared expert sees */
-    const float *experts_post_norm, *shared_post_norm, *router_norm; /* f32[d_model], or NULL: of outputs; nn_router_input */
-    const float *expert_scale, *out_scale;     /* f32[n_experts], f32[1], or NULL: the engine's */
-    /* f32[rows of the matrix]; NULL where there is none */
-    const float *q_bias, *k_bias, *v_bias, *o_bias;
-    const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
-    const float *shared_router;                /* f32[d_model] */
-    const float *sinks, *router_bias;          /* f32[n_heads], f32[n_experts]; or NULL */
-    const float *select_bias;                  /* f32[n_experts], or NULL: the engine's */
-    const float *down_bias;                    /* f32[n_blocks][d_model], or NULL: the engine's */
-};
-
+/* The tensors that stay in memory, by role: of each layer a row, then one of the model's own. Of vectors, which are float32, data is all
+ * that is filled in; a tensor that a layer lacks has no data. */
 struct dense_weights {
-    struct dense_layer *layers; /* [model_depth] */
-    struct dense_matrix embd, output, positions; /* positions: learned, or no data */
-    const float *output_norm, *output_norm_bias; /* f32[d_model]; the bias may be NULL */
-    struct dense_matrix mtp_proj;                /* of a layer that predicts further tokens: [d_model][2 d_model]; else empty */
-    const float *mtp_enorm, *mtp_hnorm;          /* f32[d_model], or NULL */
-    const float *embd_norm, *embd_norm_bias;     /* of embeddings; or NULL */
+    struct dense_matrix *rows;  /* [depth + 1][n_slots] */
+    int depth, n_slots;
+    uint8_t slot[MODEL_ROLES];  /* in a row; 0, which is empty, of roles that the model lacks */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };
+
+/* layer -1: the model's own. */
+static inline struct dense_matrix *dense_at(const struct dense_weights *w, enum model_role r, int layer)
+{
+    return &w->rows[(size_t)(layer < 0 ? w->depth : layer) * (size_t)w->n_slots + w->slot[r]];
+}
+
+static inline const float *dense_vector(const struct dense_weights *w, enum model_role r, int layer)
+{
+    return (const float *)(const void *)dense_at(w, r, layer)->data;
+}
 
 /* Memory of the account, in the sizes of struct budget_scratch and BUDGET_KV; act is shared with whoever prepares activations
  * between calls. */
@@ -95,7 +68,7 @@ struct dense_memory {
     float *scores;              /* f32[threads][heads at once][context] */
     float *joined;              /* of a layer that predicts further tokens: f32[tokens][2 d_model]; or NULL */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
-    float *shared;              /* f32[2][tokens][rows of shared_gate, at most]; NULL where there are none */
+    float *shared;              /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead]; NULL where there are none */
     void *act;                  /* int8 activations of [tokens] inputs */
 };
 

@@ -5,6 +5,7 @@
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
 #include "common/model/nn_delta.h"
+#include "common/model/nn_wkv.h"
 #include "common/plan/schedule.h"
 
 #include <math.h>
@@ -24,6 +25,17 @@ struct cpu {
 static struct cpu *cpu_of(struct dense *d)
 {
     return (struct cpu *)d;
+}
+
+/* A layer's tensor of a role, or the model's own where layer is -1; without data where there is none. */
+static const struct dense_matrix *matrix(const struct cpu *c, int layer, enum model_role r)
+{
+    return dense_at(c->c.w, r, layer);
+}
+
+static const float *vector(const struct cpu *c, int layer, enum model_role r)
+{
+    return dense_vector(c->c.w, r, layer);
 }
 
 /* ---- products ---- */
@@ -191,7 +203,6 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
     const struct cpu *c = a->cpu;
     const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
     const struct dense_memory *m = &c->c.memory;
-    const struct dense_layer *l = &c->c.w->layers[a->layer];
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
     (void)worker;
     for (int t = begin; t < end; t++) {
@@ -201,11 +212,11 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         for (int i = 0; h->out_gate && i < h->n_heads; i++) /* gates stay where they are */
             memcpy(q + i * h->head_dim, m->made + ((size_t)t * (size_t)h->n_heads + (size_t)i) * 2 * (size_t)h->head_dim,
                    (size_t)h->head_dim * sizeof *q);
-        if (!l->v.data)
+        if (!matrix(c, a->layer, MODEL_ATTN_V)->data)
             memcpy(v, k, (size_t)kv_dim * sizeof *v);
-        nn_heads(q, h->n_heads, l->q_bias, l->q_norm, h);
-        nn_heads(k, h->n_kv_heads, l->k_bias, l->k_norm, h);
-        nn_values(v, l->v_bias, h);
+        nn_heads(q, h->n_heads, vector(c, a->layer, MODEL_ATTN_Q_BIAS), vector(c, a->layer, MODEL_ATTN_Q_NORM), h);
+        nn_heads(k, h->n_kv_heads, vector(c, a->layer, MODEL_ATTN_K_BIAS), vector(c, a->layer, MODEL_ATTN_K_NORM), h);
+        nn_values(v, vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
         if (model_rotates(h, a->layer)) {
             const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? c->c.h->n_rot / 2 : 0);
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
@@ -276,7 +287,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .kv_stride = c->c.kv.row_bytes / (c->c.kv_f16 ? 2 : 4),
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
-                                   .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
+                                   .sinks = vector(c, a->layer, MODEL_ATTN_SINKS), .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride, *work = own_floats(c, h, worker, &floats);
     for (int i = begin, n; i < end; i++) {
@@ -317,8 +328,8 @@ static void place_latent(void *ctx, int begin, int end, int worker)
     for (int t = begin; t < end; t++) {
         const struct engine_token *tok = &a->tokens[t];
         float *kv = m->k + (size_t)t * (size_t)h->head_dim;
-        nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv, c->c.w->layers[a->layer].kv_a_norm,
-                        c->c.w->rope_freqs, h, tok->pos);
+        nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv,
+                        vector(c, a->layer, MODEL_ATTN_KV_A_NORM), c->c.w->rope_freqs, h, tok->pos);
         store_kv(a, kv, h->head_dim, 0, tok);
     }
 }
@@ -329,7 +340,7 @@ static void turn_heads(void *ctx, int begin, int end, int worker)
     const struct attention *a = ctx;
     const struct model_hparams *h = a->cpu->c.h;
     const struct dense_memory *m = &a->cpu->c.memory;
-    const struct dense_matrix *w = &a->cpu->c.w->layers[a->layer].k_b;
+    const struct dense_matrix *w = matrix(a->cpu, a->layer, MODEL_ATTN_K_B);
     const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)h->n_heads * (size_t)h->head_dim,
                                        (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
     (void)worker;
@@ -342,7 +353,7 @@ static void value_heads(void *ctx, int begin, int end, int worker)
     const struct attention *a = ctx;
     const struct model_hparams *h = a->cpu->c.h;
     const struct dense_memory *m = &a->cpu->c.memory;
-    const struct dense_matrix *w = &a->cpu->c.w->layers[a->layer].v_b;
+    const struct dense_matrix *w = matrix(a->cpu, a->layer, MODEL_ATTN_V_B);
     const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)model_out_dim(h), (size_t)h->value_dim,
                                        (size_t)h->n_heads * (size_t)h->kv_rank, (size_t)h->kv_rank };
     (void)worker;
@@ -350,7 +361,7 @@ static void value_heads(void *ctx, int begin, int end, int worker)
 }
 
 /* Queries, and what keys and values are made of. */
-static int latent_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads,
+static int latent_products(const struct cpu *c, int layer, struct acts *in, const struct dense_reads *reads,
                            struct err *e)
 {
     const struct model_hparams *h = c->c.h;
@@ -358,26 +369,27 @@ static int latent_products(const struct cpu *c, const struct dense_layer *l, str
     struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
     float *low = m->latent + (size_t)c->c.tokens * (size_t)model_q_dim(h);
     int n = in->n_tokens, r;
-    add_product(c, &first, h->q_rank ? &l->q_a : &l->q, in, h->q_rank ? low : m->latent);
-    add_product(c, &first, &l->kv_a, in, m->k);
+    add_product(c, &first, matrix(c, layer, h->q_rank ? MODEL_ATTN_Q_A : MODEL_ATTN_Q), in, h->q_rank ? low : m->latent);
+    add_product(c, &first, matrix(c, layer, MODEL_ATTN_KV_A), in, m->k);
     if ((r = run_products(c, &first)) < 0 || !h->q_rank)
         return r;
     for (int t = 0; t < n; t++)
-        nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, l->q_a_norm, h->q_rank, h->rms_eps);
+        nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, vector(c, layer, MODEL_ATTN_Q_A_NORM),
+                   h->q_rank, h->rms_eps);
     struct acts x = { .f32 = low, .n_cols = h->q_rank, .n_tokens = n, .q8 = m->act };
-    add_product(c, &then, &l->q_b, &x, m->latent);
+    add_product(c, &then, matrix(c, layer, MODEL_ATTN_Q_B), &x, m->latent);
     return run_products(c, &then);
 }
 
 /* ---- attention ---- */
 
-static int plain_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads, struct err *e)
+static int plain_products(const struct cpu *c, int layer, struct acts *in, const struct dense_reads *reads, struct err *e)
 {
     struct products qkv = { .reads = reads, .e = e };
-    add_product(c, &qkv, &l->q, in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
-    add_product(c, &qkv, &l->k, in, c->c.memory.k);
-    if (l->v.data)
-        add_product(c, &qkv, &l->v, in, c->c.memory.v);
+    add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
+    add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
+    if (matrix(c, layer, MODEL_ATTN_V)->data)
+        add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_V), in, c->c.memory.v);
     return run_products(c, &qkv);
 }
 
@@ -386,17 +398,17 @@ static int cached_attention(struct dense *d, int layer, struct acts *in, const s
 {
     const struct cpu *c = cpu_of(d);
     const struct model_hparams own = model_of_layer(c->c.h, layer), *h = &own;
-    const struct dense_layer *l = &c->c.w->layers[layer];
+    const struct dense_matrix *k_b = matrix(c, layer, MODEL_ATTN_K_B), *v_b = matrix(c, layer, MODEL_ATTN_V_B);
     const struct dense_memory *m = &c->c.memory;
     int n = in->n_tokens, each = item_tokens(c, h, n), items = (n + each - 1) / each * items_of(h), r;
     float *attended = h->kv_rank ? m->attn + (size_t)c->c.tokens * (size_t)h->n_heads * (size_t)h->head_dim : m->attn;
     struct attention a = { c, tokens, layer, n, attended, each };
     struct products o = { .reads = reads, .e = e };
-    if ((r = (h->kv_rank ? latent_products : plain_products)(c, l, in, reads, e)) < 0)
+    if ((r = (h->kv_rank ? latent_products : plain_products)(c, layer, in, reads, e)) < 0)
         return r;
     pool_for(c->c.pool, n, 1, h->kv_rank ? place_latent : place_tokens, &a);
     if (h->kv_rank)
-        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, l->k_b.row_bytes * (uint64_t)l->k_b.n_rows * (uint64_t)h->n_heads),
+        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, k_b->row_bytes * (uint64_t)k_b->n_rows * (uint64_t)h->n_heads),
                  turn_heads, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
@@ -404,15 +416,15 @@ static int cached_attention(struct dense *d, int layer, struct acts *in, const s
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(c->c.pool, items, piece_of(c, items, kv_bytes), some_heads, &a);
     if (h->kv_rank)
-        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, l->v_b.row_bytes * (uint64_t)l->v_b.n_rows * (uint64_t)h->n_heads),
+        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, v_b->row_bytes * (uint64_t)v_b->n_rows * (uint64_t)h->n_heads),
                  value_heads, &a);
     struct acts heads = { .f32 = attended, .n_cols = model_out_dim(h), .n_tokens = n, .q8 = m->act };
-    add_product(c, &o, &l->o, &heads, out);
+    add_product(c, &o, matrix(c, layer, MODEL_ATTN_OUTPUT), &heads, out);
     r = run_products(c, &o);
     for (int t = 0; t < n; t++)
-        add_bias(out + (size_t)t * (size_t)h->d_model, l->o_bias, h->d_model);
-    if (l->attn_post_norm)
-        norms(c, l->attn_post_norm, NULL, out, n, out);
+        add_bias(out + (size_t)t * (size_t)h->d_model, vector(c, layer, MODEL_ATTN_OUTPUT_BIAS), h->d_model);
+    if (vector(c, layer, MODEL_ATTN_POST_NORM))
+        norms(c, vector(c, layer, MODEL_ATTN_POST_NORM), NULL, out, n, out);
     return r;
 }
 
@@ -461,7 +473,7 @@ static void convolve(void *ctx, int begin, int end, int worker)
                 continue;
             for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
                 memset(state + (size_t)k * channels + from, 0, (size_t)(to - from) * sizeof *state);
-            nn_delta_conv(r->channels + (size_t)t * channels, state, r->cpu->c.w->layers[r->layer].delta_conv, from, to, h);
+            nn_delta_conv(r->channels + (size_t)t * channels, state, vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
         }
     }
 }
@@ -470,14 +482,13 @@ static void gate_tokens(void *ctx, int begin, int end, int worker)
 {
     const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
-    const struct dense_layer *l = &r->cpu->c.w->layers[r->layer];
     size_t channels = (size_t)model_delta_channels(h), heads = (size_t)h->delta_v_heads;
     const float *alphas = h->delta_joined ? NULL : r->low + (size_t)r->n * heads;
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
         nn_delta_units(r->channels + t * channels, h);
-        nn_delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL, l->delta_dt,
-                       l->delta_a, h);
+        nn_delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL,
+                       vector(r->cpu, r->layer, MODEL_DELTA_DT), vector(r->cpu, r->layer, MODEL_DELTA_A), h);
     }
 }
 
@@ -509,7 +520,7 @@ static void norm_tokens(void *ctx, int begin, int end, int worker)
     size_t inner = (size_t)model_delta_inner(h);
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++)
-        nn_delta_out(r->out + t * inner, r->z + t * inner, r->cpu->c.w->layers[r->layer].delta_norm, h);
+        nn_delta_out(r->out + t * inner, r->z + t * inner, vector(r->cpu, r->layer, MODEL_DELTA_NORM), h);
 }
 
 static int recurrent_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
@@ -517,7 +528,6 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
 {
     const struct cpu *c = cpu_of(d);
     const struct model_hparams *h = c->c.h;
-    const struct dense_layer *l = &c->c.w->layers[layer];
     size_t n = (size_t)in->n_tokens, channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h);
     size_t heads = (size_t)h->delta_v_heads;
     struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made };
@@ -527,11 +537,11 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     s.low = s.out + n * inner;
     s.gates = s.low + n * 2 * heads;
     find_sequences(&s);
-    add_product(c, &first, &l->delta_qkv, in, s.channels);
-    add_product(c, &first, &l->delta_z, in, s.z);
-    add_product(c, &first, &l->delta_beta, in, s.low);
-    if (l->delta_alpha.data)
-        add_product(c, &first, &l->delta_alpha, in, s.low + n * heads);
+    add_product(c, &first, matrix(c, layer, MODEL_DELTA_QKV), in, s.channels);
+    add_product(c, &first, matrix(c, layer, MODEL_DELTA_Z), in, s.z);
+    add_product(c, &first, matrix(c, layer, h->delta_joined ? MODEL_DELTA_BETA_ALPHA : MODEL_DELTA_BETA), in, s.low);
+    if (!h->delta_joined)
+        add_product(c, &first, matrix(c, layer, MODEL_DELTA_ALPHA), in, s.low + n * heads);
     int r = run_products(c, &first);
     if (r < 0)
         return r;
@@ -541,7 +551,7 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     pool_for(c->c.pool, steps, piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
     pool_for(c->c.pool, s.n, piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
-    add_product(c, &last, &l->delta_out, &values, out);
+    add_product(c, &last, matrix(c, layer, MODEL_DELTA_OUT), &values, out);
     return run_products(c, &last);
 }
 
@@ -556,6 +566,7 @@ struct wkv {
     float *mixed;                /* f32[n][d_model]: one mixed input; the mix of values; what the output matrix sees */
     float *few;                  /* f32[n][rank] */
     struct nn_wkv_token all;     /* f32[n][d_model] each */
+    struct nn_wkv_weights w;
 };
 
 /* Inputs of tokens mixed with those of the tokens before them in their sequences. */
@@ -600,7 +611,7 @@ static void gate_wkv(void *ctx, int begin, int end, int worker)
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
         const struct nn_wkv_token own = token_of(s, t);
-        nn_wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->r.cpu->c.w->layers[s->r.layer].wkv->w, h);
+        nn_wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->w, h);
     }
 }
 
@@ -621,7 +632,7 @@ static void move_wkv(void *ctx, int begin, int end, int worker)
             if (r->tokens[t].pos == 0)
                 memset(state, 0, dim * dim * sizeof *state);
             const struct nn_wkv_token own = token_of(s, t);
-            nn_wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &r->cpu->c.w->layers[r->layer].wkv->w, head, h);
+            nn_wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &s->w, head, h);
         }
     }
 }
@@ -638,13 +649,13 @@ static void mix_inputs(struct wkv *s, const float *lerp, const float *more)
 static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct err *e)
 {
     const struct cpu *c = s->r.cpu;
-    const struct dense_wkv *l = c->c.w->layers[s->r.layer].wkv;
+    const struct dense_matrix *mix_a = matrix(c, s->r.layer, MODEL_WKV_MIX_A);
     struct products p = { .reads = reads, .e = e };
     struct acts in = { .f32 = s->mixed, .n_cols = c->c.h->d_model, .n_tokens = s->r.n, .q8 = c->c.memory.act };
-    mix_inputs(s, l->w.lerp_x, NULL);
-    add_product(c, &p, &l->mix_a, &in, s->few);
+    mix_inputs(s, s->w.lerp_x, NULL);
+    add_product(c, &p, mix_a, &in, s->few);
     int r = run_products(c, &p);
-    nn_wkv_low(s->few, (size_t)s->r.n * (size_t)l->mix_a.n_rows, NN_WKV_W);
+    nn_wkv_low(s->few, (size_t)s->r.n * (size_t)mix_a->n_rows, NN_WKV_W);
     return r;
 }
 
@@ -652,7 +663,7 @@ static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct er
 static int make_mix(struct wkv *s, int place, float *few, const struct dense_reads *reads, struct err *e)
 {
     const struct cpu *c = s->r.cpu;
-    struct dense_matrix m = c->c.w->layers[s->r.layer].wkv->mix_b;
+    struct dense_matrix m = *matrix(c, s->r.layer, MODEL_WKV_MIX_B);
     size_t rank = (size_t)m.n_cols;
     for (size_t t = 0; t < (size_t)s->r.n; t++)
         memcpy(few + t * rank, s->few + (t * 5 + (size_t)place) * rank, rank * sizeof *few);
@@ -667,32 +678,34 @@ static int make_mix(struct wkv *s, int place, float *few, const struct dense_rea
 static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
 {
     static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
+    static const enum model_role whole[NN_WKV_INPUTS] = { [NN_WKV_R] = MODEL_WKV_R, [NN_WKV_K] = MODEL_WKV_K, [NN_WKV_V] = MODEL_WKV_V,
+                                                          [NN_WKV_G] = MODEL_WKV_G };
+    static const enum model_role lows[NN_WKV_INPUTS] = { [NN_WKV_W] = MODEL_WKV_DECAY_A, [NN_WKV_A] = MODEL_WKV_RATE_A,
+                                                         [NN_WKV_G] = MODEL_WKV_GATE_A, [NN_WKV_V] = MODEL_WKV_VALUE_A };
     const struct cpu *c = s->r.cpu;
-    const struct dense_wkv *l = c->c.w->layers[s->r.layer].wkv;
-    const struct dense_matrix *const whole[NN_WKV_INPUTS] = { [NN_WKV_R] = &l->r, [NN_WKV_K] = &l->k, [NN_WKV_V] = &l->v,
-                                                                [NN_WKV_G] = &l->g };
     float *const to[NN_WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
     int d = c->c.h->d_model, n = s->r.n, six = c->c.h->mix_rank > 0, r = six ? begin_mixes(s, reads, e) : 0;
-    float *low_few = six ? s->few + (size_t)n * (size_t)l->mix_a.n_rows : s->few;
+    float *low_few = six ? s->few + (size_t)n * (size_t)matrix(c, s->r.layer, MODEL_WKV_MIX_A)->n_rows : s->few;
     for (int i = 0; i < NN_WKV_INPUTS && r == 0; i++) {
         enum nn_wkv_input which = order[i];
-        const struct dense_matrix *low = l->low[which];
+        const struct dense_matrix *all = whole[which] ? matrix(c, s->r.layer, whole[which]) : NULL;
+        const struct dense_matrix *low = lows[which] ? matrix(c, s->r.layer, lows[which]) : NULL;
         struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
         struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
         int place = nn_wkv_place(which, c->c.h);
         if (place < 0 || (six && (r = make_mix(s, place, low_few, reads, e)) < 0))
             continue;
-        mix_inputs(s, l->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
-        if (whole[which] && whole[which]->data)
-            add_product(c, &first, whole[which], &in, to[which]);
-        if (low[0].data)
-            add_product(c, &first, &low[0], &in, low_few);
+        mix_inputs(s, s->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
+        if (all && all->data)
+            add_product(c, &first, all, &in, to[which]);
+        if (low && low->data)
+            add_product(c, &first, low, &in, low_few);
         r = run_products(c, &first);
-        if (r < 0 || !low[0].data)
+        if (r < 0 || !low || !low->data)
             continue;
-        nn_wkv_low(low_few, (size_t)n * (size_t)low[0].n_rows, which);
-        struct acts few = { .f32 = low_few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
-        add_product(c, &then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
+        nn_wkv_low(low_few, (size_t)n * (size_t)low->n_rows, which);
+        struct acts few = { .f32 = low_few, .n_cols = low->n_rows, .n_tokens = n, .q8 = c->c.memory.act };
+        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(lows[which] + 1)), &few, which == NN_WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);
     }
     return r;
@@ -706,6 +719,11 @@ static int wkv_attention(struct dense *d, int layer, struct acts *in, const stru
     const size_t n = (size_t)in->n_tokens, part = n * (size_t)h->d_model;
     struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens }, .x = in->f32, .first = c->c.memory.made };
     struct products last = { .reads = reads, .e = e };
+    s.w = (struct nn_wkv_weights){
+        vector(c, layer, MODEL_WKV_LERP), vector(c, layer, MODEL_WKV_DECAY), vector(c, layer, MODEL_WKV_RATE),
+        vector(c, layer, MODEL_WKV_VALUE), vector(c, layer, MODEL_WKV_K_K), vector(c, layer, MODEL_WKV_K_A),
+        vector(c, layer, MODEL_WKV_R_K), vector(c, layer, MODEL_WKV_NORM), vector(c, layer, MODEL_WKV_NORM_BIAS),
+        vector(c, layer, MODEL_WKV_LERP_X) };
     s.mixed = s.first + (size_t)c->c.tokens * (size_t)h->d_model;
     s.all = (struct nn_wkv_token){ .r = s.mixed + part, .k = s.mixed + 2 * part, .v = s.mixed + 3 * part, .w = s.mixed + 4 * part,
                                    .a = s.mixed + 5 * part, .g = s.mixed + 6 * part };
@@ -718,22 +736,22 @@ static int wkv_attention(struct dense *d, int layer, struct acts *in, const stru
     pool_for(c->c.pool, s.r.n, piece_of(c, s.r.n, part * 16), gate_wkv, &s);
     pool_for(c->c.pool, items, piece_of(c, items, part * (uint64_t)h->wkv_dim * 4), move_wkv, &s);
     struct acts values = { .f32 = s.mixed, .n_cols = h->d_model, .n_tokens = s.r.n, .q8 = c->c.memory.act };
-    add_product(c, &last, &c->c.w->layers[layer].wkv->o, &values, out);
+    add_product(c, &last, matrix(c, layer, MODEL_WKV_OUTPUT), &values, out);
     return run_products(c, &last);
 }
 
 static int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_wkv *l = c->c.w->layers[layer].wkv;
+    const struct dense_matrix *receptance = matrix(c, layer, MODEL_FFN_R);
     struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = n }, .x = x, .part = 1, .mixed = out };
     int r = 0;
-    mix_inputs(&s, l->ffn_lerp, NULL);
-    if (l->ffn_r.data) {
+    mix_inputs(&s, vector(c, layer, MODEL_FFN_LERP), NULL);
+    if (receptance->data) {
         s.mixed = c->c.memory.made + (size_t)c->c.tokens * (size_t)c->c.h->d_model;
-        mix_inputs(&s, l->ffn_lerp_r, NULL);
+        mix_inputs(&s, vector(c, layer, MODEL_FFN_LERP_R), NULL);
         struct acts in = { .f32 = s.mixed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
-        r = one_product(c, &l->ffn_r, &in, c->c.memory.made, e);
+        r = one_product(c, receptance, &in, c->c.memory.made, e);
     }
     keep_inputs(&s);
     return r;
@@ -783,7 +801,7 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
 static int add_positions(const struct cpu *c, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     enum { PIECE = 256 }; /* of every type's blocks a multiple */
-    const struct dense_matrix *m = &c->c.w->positions;
+    const struct dense_matrix *m = matrix(c, -1, MODEL_POSITION_EMBD);
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
     float piece[PIECE];
@@ -804,7 +822,7 @@ static int add_positions(const struct cpu *c, const struct engine_token *tokens,
 static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_matrix *m = &c->c.w->embd;
+    const struct dense_matrix *m = matrix(c, -1, MODEL_TOKEN_EMBD);
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
     for (int t = 0; t < n; t++)
@@ -812,47 +830,49 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;
-    if (c->c.w->embd_norm)
-        norms(c, c->c.w->embd_norm, c->c.w->embd_norm_bias, x, n, x);
-    return c->c.w->positions.data ? add_positions(c, tokens, n, x, e) : 0;
+    if (vector(c, -1, MODEL_EMBD_NORM))
+        norms(c, vector(c, -1, MODEL_EMBD_NORM), vector(c, -1, MODEL_EMBD_NORM_BIAS), x, n, x);
+    return matrix(c, -1, MODEL_POSITION_EMBD)->data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
 static int cpu_join(struct dense *d, const float *hidden, const float *w, int n, float *x, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_weights *m = c->c.w;
     size_t d_model = (size_t)c->c.h->d_model;
     for (int t = 0; t < n; t++) {
         float *left = c->c.memory.joined + 2 * (size_t)t * d_model, *right = left + d_model;
-        norms(c, m->mtp_enorm, NULL, x + (size_t)t * d_model, 1, left);
+        norms(c, vector(c, -1, MODEL_MTP_ENORM), NULL, x + (size_t)t * d_model, 1, left);
         norms(c, w, NULL, hidden + (size_t)t * d_model, 1, right);
-        norms(c, m->mtp_hnorm, NULL, right, 1, right);
+        norms(c, vector(c, -1, MODEL_MTP_HNORM), NULL, right, 1, right);
     }
     struct acts in = { .f32 = c->c.memory.joined, .n_cols = 2 * c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
-    return one_product(c, &m->mtp_proj, &in, x, e);
+    return one_product(c, matrix(c, -1, MODEL_MTP_PROJ), &in, x, e);
 }
 
 static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_layer *l = &c->c.w->layers[layer];
+    const enum model_role ffn = c->c.h->parallel ? MODEL_ATTN_NORM : MODEL_FFN_NORM; /* the graph's */
+    const enum model_role roles[] = { [DENSE_NORM_ATTENTION] = vector(c, layer, MODEL_ATTN_NORM_2) ? MODEL_ATTN_NORM_2 : MODEL_ATTN_NORM,
+                                      [DENSE_NORM_FFN] = vector(c, layer, MODEL_EXPERT_NORM) ? MODEL_EXPERT_NORM : ffn,
+                                      [DENSE_NORM_FFN_POST] = MODEL_FFN_POST_NORM, [DENSE_NORM_SHARED] = ffn,
+                                      [DENSE_NORM_EXPERTS_POST] = MODEL_EXPERT_POST_NORM };
+    enum model_role w = roles[which];
+    const float *bias = w == MODEL_ATTN_NORM     ? vector(c, layer, MODEL_ATTN_NORM_BIAS)
+                        : w == MODEL_ATTN_NORM_2 ? vector(c, layer, MODEL_ATTN_NORM_2_BIAS)
+                        : w == MODEL_FFN_NORM    ? vector(c, layer, MODEL_FFN_NORM_BIAS)
+                                                 : NULL;
     (void)e;
-    const float *const w[] = { [DENSE_NORM_ATTENTION] = l->attn_norm, [DENSE_NORM_FFN] = l->ffn_norm,
-                               [DENSE_NORM_FFN_POST] = l->ffn_post_norm, [DENSE_NORM_SHARED] = l->shared_norm,
-                               [DENSE_NORM_EXPERTS_POST] = l->experts_post_norm };
-    const float *const bias[DENSE_NORM_EXPERTS_POST + 1] = { [DENSE_NORM_ATTENTION] = l->attn_norm_bias,
-                                                             [DENSE_NORM_FFN] = l->ffn_norm_bias };
-    norms(c, w[which], bias[which], x, n, out);
+    norms(c, vector(c, layer, w), bias, x, n, out);
     return 0;
 }
 
 static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_layer *l = &c->c.w->layers[layer];
-    int r = one_product(c, &l->router, in, logits, e), n = c->c.h->n_experts;
+    int r = one_product(c, matrix(c, layer, MODEL_FFN_ROUTER), in, logits, e), n = c->c.h->n_experts;
     for (int t = 0; t < in->n_tokens; t++)
-        add_bias(logits + (size_t)t * (size_t)n, l->router_bias, n);
+        add_bias(logits + (size_t)t * (size_t)n, vector(c, layer, MODEL_FFN_ROUTER_BIAS), n);
     return r;
 }
 
@@ -860,22 +880,23 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
 {
     const struct cpu *c = cpu_of(d);
     const struct model_hparams *h = c->c.h;
-    const struct dense_layer *l = &c->c.w->layers[layer];
-    int n = in->n_tokens, r, d_model = h->d_model, width = l->shared_gate.n_rows;
+    int lead = model_is_lead(h, layer);
+    const struct dense_matrix *shared_gate = matrix(c, layer, lead ? MODEL_LEAD_GATE : MODEL_SHARED_GATE);
+    int n = in->n_tokens, r, d_model = h->d_model, width = shared_gate->n_rows;
     float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
     struct products p = { .e = e };
-    add_product(c, &p, &l->shared_gate, in, gate);
-    add_product(c, &p, &l->shared_up, in, up);
+    add_product(c, &p, shared_gate, in, gate);
+    add_product(c, &p, matrix(c, layer, lead ? MODEL_LEAD_UP : MODEL_SHARED_UP), in, up);
     if ((r = run_products(c, &p)) < 0)
         return r;
     nn_ffn_act(gate, gate, up, n * width, h->act);
     struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
-    if ((r = one_product(c, &l->shared_down, &hidden, tmp, e)) < 0)
+    if ((r = one_product(c, matrix(c, layer, lead ? MODEL_LEAD_DOWN : MODEL_SHARED_DOWN), &hidden, tmp, e)) < 0)
         return r;
-    if (l->shared_post_norm)
-        norms(c, l->shared_post_norm, NULL, tmp, n, tmp);
+    if (vector(c, layer, MODEL_SHARED_POST_NORM))
+        norms(c, vector(c, layer, MODEL_SHARED_POST_NORM), NULL, tmp, n, tmp);
     for (int t = 0; t < n; t++) {
-        float w = nn_shared_weight(l->shared_router, in->f32 + (size_t)t * (size_t)d_model, d_model);
+        float w = nn_shared_weight(vector(c, layer, MODEL_SHARED_ROUTER), in->f32 + (size_t)t * (size_t)d_model, d_model);
         for (int i = 0; i < d_model; i++)
             out[(size_t)t * (size_t)d_model + (size_t)i] += w * tmp[(size_t)t * (size_t)d_model + (size_t)i];
     }
@@ -904,9 +925,9 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_memory *m = &c->c.memory;
-    norms(c, c->c.w->output_norm, c->c.w->output_norm_bias, hidden, n, m->normed);
+    norms(c, vector(c, -1, MODEL_OUTPUT_NORM), vector(c, -1, MODEL_OUTPUT_NORM_BIAS), hidden, n, m->normed);
     struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
-    int r = one_product(c, &c->c.w->output, &in, logits, e);
+    int r = one_product(c, matrix(c, -1, MODEL_OUTPUT), &in, logits, e);
     if (r < 0)
         return r;
     nn_logits(logits, (size_t)n * (size_t)c->c.h->n_vocab, c->c.h);

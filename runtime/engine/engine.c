@@ -127,20 +127,15 @@ static int set_up(struct engine *g, struct err *e)
     if ((r = check_types(g, e)) < 0 || (r = budget_compute(&m, &c->choice, &g->budget, e)) < 0 ||
         (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0 || (r = budget_kv(&m, &c->choice, &g->kv_shape, e)) < 0)
         return r;
-    g->weights.layers = calloc((size_t)model_depth(&g->h), sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
     g->biases = calloc((size_t)model_depth(&g->h), sizeof *g->biases);
-    g->wkv = g->h.wkv_dim ? calloc((size_t)model_depth(&g->h), sizeof *g->wkv) : NULL;
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     g->state_pos = calloc((size_t)c->choice.max_batch, sizeof *g->state_pos);
     g->misfits = malloc((size_t)c->choice.max_batch * sizeof *g->misfits);
     if (g->misfits)
         memset(g->misfits, 0xff, (size_t)c->choice.max_batch * sizeof *g->misfits); /* DENSE_FITS */
-    if (!g->state_pos || !g->misfits || (g->h.wkv_dim && !g->wkv) ||
-        !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
+    if (!g->state_pos || !g->misfits || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
-    for (int i = 0; g->wkv && i < model_depth(&g->h); i++)
-        g->weights.layers[i].wkv = &g->wkv[i];
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, g->pool, &g->budget, c->mlock, e)) < 0)
         return r;
@@ -193,9 +188,8 @@ void engine_close(struct engine *g)
         arena_close(&g->arena);
     if (g->dense)
         g->dense->backend->close(g->dense);
-    free(g->weights.layers);
+    free(g->weights.rows);
     free(g->biases);
-    free(g->wkv);
     free(g->predictors);
     free(g->pieces);
     free(g->verifier.row_checks);

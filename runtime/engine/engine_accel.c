@@ -154,10 +154,10 @@ static int can_take(const struct engine *g, int layer, int block, uint32_t h)
     return a->backend->takes(a, &f.gate, 0) && a->backend->takes(a, &f.up, 0) && a->backend->takes(a, &f.down, f.turned);
 }
 
-static void add_matrix(const struct dense_matrix *m, struct piece *to, int *n)
+static void add_matrix(const struct dense_matrix *m, int times, struct piece *to, int *n)
 {
     if (m->data)
-        to[(*n)++] = (struct piece){ m->data, (size_t)m->n_rows * m->row_bytes };
+        to[(*n)++] = (struct piece){ m->data, (size_t)times * (size_t)m->n_rows * m->row_bytes };
 }
 
 static int by_address(const void *a, const void *b)
@@ -169,28 +169,13 @@ static int by_address(const void *a, const void *b)
 static void add_dense(const struct engine *g, struct piece *to, int *n)
 {
     if (g->c.accel.work & PLAN_WORK_HEAD)
-        add_matrix(&g->weights.output, to, n);
-    for (int i = 0; i < model_depth(&g->h) && (g->c.accel.work & PLAN_WORK_ATTENTION); i++) {
-        const struct dense_layer *l = &g->weights.layers[i];
-        const struct dense_matrix *const all[] = { &l->q, &l->k, &l->v, &l->o, &l->q_a, &l->q_b, &l->kv_a, &l->delta_qkv, &l->delta_z,
-                                                   &l->delta_beta, &l->delta_alpha, &l->delta_out, &l->shared_gate, &l->shared_up,
-                                                   &l->shared_down };
-        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
-            add_matrix(all[k], to, n);
-        if (l->wkv) { /* and nothing of `all` */
-            const struct dense_matrix *const some[] = { &l->wkv->r, &l->wkv->k, &l->wkv->v, &l->wkv->o, &l->wkv->mix_a, &l->wkv->g,
-                                                        &l->wkv->ffn_r };
-            for (size_t k = 0; k < sizeof some / sizeof some[0]; k++)
-                add_matrix(some[k], to, n);
-            for (int k = 0; k < NN_WKV_INPUTS; k++) {
-                add_matrix(&l->wkv->low[k][0], to, n);
-                add_matrix(&l->wkv->low[k][1], to, n);
-            }
-            struct dense_matrix mixes = l->wkv->mix_b;
-            mixes.n_rows *= 5;
-            add_matrix(&mixes, to, n);
+        add_matrix(dense_at(&g->weights, MODEL_OUTPUT, -1), 1, to, n);
+    for (int l = 0; l < model_depth(&g->h) && (g->c.accel.work & PLAN_WORK_ATTENTION); l++)
+        for (int i = 0; i < graph_n_roles; i++) {
+            const struct graph_role *of = &graph_roles[i];
+            if (of->job && !of->host && model_role_is_per_layer((enum model_role)of->role))
+                add_matrix(dense_at(&g->weights, (enum model_role)of->role, l), of->times ? of->times : 1, to, n);
         }
-    }
     for (int i = 0; i < model_depth(&g->h); i++) {
         size_t bytes = (size_t)g->n_blocks * (size_t)g->shapes->n_ff * sizeof(float);
         if (g->biases[i].gate)
@@ -205,7 +190,7 @@ static void add_dense(const struct engine *g, struct piece *to, int *n)
 static int add_weights(struct engine *g, struct err *e)
 {
     struct engine_accel *x = g->accel;
-    size_t most = ffns_of(g) * (size_t)g->n_parts + (size_t)model_depth(&g->h) * 18 + 1 + REST_SLOTS;
+    size_t most = ffns_of(g) * (size_t)g->n_parts + (size_t)model_depth(&g->h) * (GRAPH_PRODUCTS + 3) + 1 + REST_SLOTS;
     struct piece *all = malloc(most * sizeof *all);
     int n = 0, r = 0;
     if (!all)
@@ -441,7 +426,7 @@ static int is_given(const struct engine *g, const struct dense_matrix *m, int n_
 {
     const struct engine_accel_config *c = &g->c.accel;
     enum plan_work work = c->n_heights ? c->heights[index_of(g, n_tokens)].work : PLAN_WORK_FFN;
-    return (work & (m == &g->weights.output ? PLAN_WORK_HEAD : PLAN_WORK_ATTENTION)) != 0;
+    return (work & (m == dense_at(&g->weights, MODEL_OUTPUT, -1) ? PLAN_WORK_HEAD : PLAN_WORK_ATTENTION)) != 0;
 }
 
 struct polled {

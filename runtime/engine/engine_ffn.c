@@ -28,7 +28,7 @@ int engine_route(struct engine *g, int layer, float *in, int n, struct err *e)
         return r;
     memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
     for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
-        nn_route(chosen, part, logits, g->weights.layers[layer].select_bias, &g->h);
+        nn_route(chosen, part, logits, dense_vector(&g->weights, MODEL_SELECT_BIAS, layer), &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)
             weight[chosen[s]] = part[s];
     }
@@ -185,7 +185,7 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
-    const float *bias = g->weights.layers[layer].down_bias;
+    const float *bias = dense_vector(&g->weights, MODEL_FFN_DOWN_BIAS, layer);
     int r = engine_accel_run(g, layer, &f, 1, e);
     for (int t = 0; r == 0 && bias && t < n; t++)
         for (int c = 0; c < g->h.d_model; c++)
@@ -201,14 +201,14 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
 static void add_some(void *ctx, int begin, int end, int worker)
 {
     const struct together *a = ctx;
-    const struct dense_layer *l = &a->g->weights.layers[a->layer];
-    const float *weight = expert_weights(a->g, a->n), *bias = l->down_bias;
+    const float *weight = expert_weights(a->g, a->n), *bias = dense_vector(&a->g->weights, MODEL_FFN_DOWN_BIAS, a->layer);
+    const float *scale = dense_vector(&a->g->weights, MODEL_EXPERT_SCALE, a->layer);
     size_t d = (size_t)a->g->h.d_model, from = (size_t)begin * COLUMNS, to = (size_t)end * COLUMNS < d ? (size_t)end * COLUMNS : d;
     (void)worker;
     for (int i = 0; i < a->n_f; i++)
         for (int t = 0, k = 0; t < a->n; t++) {
             const struct pipeline_ffn *f = &a->f[i];
-            float w = weight[t * a->g->h.n_experts + f->block], scaled = l->expert_scale ? w * l->expert_scale[f->block] : w;
+            float w = weight[t * a->g->h.n_experts + f->block], scaled = scale ? w * scale[f->block] : w;
             for (size_t c = from; w > 0 && c < to; c++)
                 a->to[(size_t)t * d + c] += scaled * (f->out[(size_t)k * d + c] + (bias ? bias[(size_t)f->block * d + c] : 0));
             k += w > 0;
@@ -225,7 +225,7 @@ static void add_experts(struct engine *g, int layer, const struct pipeline_ffn *
 /* What the layer's router sees: what the FFN does, or a norm of its own. */
 static float *router_input(struct engine *g, int layer, int n)
 {
-    const float *w = g->weights.layers[layer].router_norm;
+    const float *w = dense_vector(&g->weights, MODEL_ROUTER_SCALE, layer);
     size_t d = (size_t)g->h.d_model;
     for (size_t t = 0; w && t < (size_t)n; t++)
         nn_router_input(g->acc + t * d, g->x + t * d, w, g->h.d_model, g->h.rms_eps);
@@ -236,10 +236,9 @@ static float *router_input(struct engine *g, int layer, int n)
 static int finish_experts(struct engine *g, int layer, int n, struct err *e)
 {
     const struct dense_backend *b = g->dense->backend;
-    const struct dense_layer *l = &g->weights.layers[layer];
     struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    int r = l->experts_post_norm ? b->norm(g->dense, layer, DENSE_NORM_EXPERTS_POST, g->mix, n, g->mix, e) : 0;
-    if (r == 0 && l->shared_norm != l->ffn_norm)
+    int apart = g->h.expert_norms, r = apart ? b->norm(g->dense, layer, DENSE_NORM_EXPERTS_POST, g->mix, n, g->mix, e) : 0;
+    if (r == 0 && apart)
         r = engine_norm(g, layer, DENSE_NORM_SHARED, n, e);
     if (r == 0 && g->h.n_ff_shared)
         r = b->shared(g->dense, layer, &all, g->acc, g->mix, e);
@@ -280,7 +279,7 @@ static int guess_experts(struct engine *g, int next, int n, struct err *e)
         return r;
     g->n_expected = 0;
     for (int t = 0; t < n; t++) {
-        nn_route(chosen, part, logits + t * g->h.n_experts, g->weights.layers[next].select_bias, &g->h);
+        nn_route(chosen, part, logits + t * g->h.n_experts, dense_vector(&g->weights, MODEL_SELECT_BIAS, next), &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)
             g->expected[g->n_expected++] = chosen[s];
     }

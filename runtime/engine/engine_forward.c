@@ -114,7 +114,7 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
         return r;
     add_time(g, &g->stats.attention_ns, &start, &before);
     r = engine_ffn(g, layer, tokens, n, e);
-    const float *scale = g->weights.layers[layer].out_scale;
+    const float *scale = dense_vector(&g->weights, MODEL_OUT_SCALE, layer);
     for (size_t i = 0; scale && i < (size_t)n * (size_t)g->h.d_model; i++)
         g->x[i] *= *scale;
     for (size_t i = 0; model_halves(&g->h, layer) && i < (size_t)n * (size_t)g->h.d_model; i++)
@@ -195,7 +195,7 @@ int engine_forward_mtp(struct engine *g, const struct engine_token *tokens, cons
 {
     assert(g->h.mtp);
     g->after = hidden;
-    g->after_norm = trunk ? g->c.trunk->weights.output_norm : g->weights.output_norm;
+    g->after_norm = dense_vector(trunk ? &g->c.trunk->weights : &g->weights, MODEL_OUTPUT_NORM, -1);
     return forward(g, tokens, n, 0, e);
 }
 

@@ -25,7 +25,6 @@ struct engine {
     struct pool *pool;
     struct io *io;
     struct dense_weights weights;
-    struct dense_wkv *wkv;         /* [layer], or NULL */
     struct pipeline_bias *biases;  /* [layer] */
     struct dense *dense;
     int n_blocks, n_parts, dense_mode;

@@ -44,12 +44,6 @@ void load_drain(struct engine *g)
         continue;
 }
 
-struct wanted {                /* a role, and where it goes */
-    enum model_role role;
-    struct dense_matrix *m;
-    const float **v;           /* vectors are float32 */
-};
-
 static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct dense_matrix *m,
                        struct err *e)
 {
@@ -87,145 +81,76 @@ static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out
 
 /* ---- dense tensors ---- */
 
-static int load_one(struct engine *g, const struct wanted *w, int layer, struct progress *bar, struct err *e)
+static int load_one(struct engine *g, enum model_role role, int layer, struct progress *bar, struct err *e)
 {
     const struct pack *p = g->c.pack;
-    const struct pack_dense *d = pack_dense_find(p, w->role, layer);
+    const struct pack_dense *d = pack_dense_find(p, role, layer);
+    struct dense_matrix *to = dense_at(&g->weights, role, layer);
     if (!d)
-        return model_role_at(&g->h, w->role, layer) != MODEL_REQUIRED
+        return model_role_at(&g->h, role, layer) != MODEL_REQUIRED
                    ? 0
-                   : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
-                                     model_role_name(w->role), layer);
-    uint8_t *to = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
-    int r = read_dense(g, d, to, e);
+                   : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path, model_role_name(role), layer);
+    uint8_t *data = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
+    int r = read_dense(g, d, data, e);
     if (r < 0)
         return r;
     progress_add(bar, d->stored_bytes);
-    if (w->m)
-        return take_matrix(g, d, to, w->m, e);
+    if (!model_role_is_vector(role))
+        return take_matrix(g, d, data, to, e);
     if (d->type != QUANT_F32)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s; vectors are F32", p->file.path,
                        model_role_name(d->role), layer, quant_traits(d->type)->name);
-    *w->v = (const float *)to;
-    int bad = w->role == MODEL_FFN_THRESHOLD ? model_bad_threshold(*w->v, g->h.n_ff) : -1;
+    to->data = data;
+    const float *v = (const float *)(const void *)data;
+    int bad = role == MODEL_FFN_THRESHOLD ? model_bad_threshold(v, g->h.n_ff) : -1;
     return bad < 0 ? 0 : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d: %g at %d; a number from 0 on is needed", p->file.path,
-                                 model_role_name(w->role), layer, (double)(*w->v)[bad], bad);
+                                 model_role_name(role), layer, (double)v[bad], bad);
 }
 
-/* What RWKV has in place of attention. */
-static int load_wkv(struct engine *g, int i, struct progress *bar, struct err *e)
+/* A row of the tables has a slot for each role that the pack has, and for what a model may have of another's. */
+static int make_tables(struct engine *g, struct err *e)
 {
-    struct dense_wkv *x = g->weights.layers[i].wkv;
-    const struct wanted w[] = {
-        { MODEL_WKV_R, &x->r, NULL }, { MODEL_WKV_K, &x->k, NULL }, { MODEL_WKV_V, &x->v, NULL },
-        { MODEL_WKV_OUTPUT, &x->o, NULL },
-        { MODEL_WKV_DECAY_A, &x->low[NN_WKV_W][0], NULL }, { MODEL_WKV_DECAY_B, &x->low[NN_WKV_W][1], NULL },
-        { MODEL_WKV_RATE_A, &x->low[NN_WKV_A][0], NULL }, { MODEL_WKV_RATE_B, &x->low[NN_WKV_A][1], NULL },
-        { MODEL_WKV_VALUE_A, &x->low[NN_WKV_V][0], NULL }, { MODEL_WKV_VALUE_B, &x->low[NN_WKV_V][1], NULL },
-        { MODEL_WKV_GATE_A, &x->low[NN_WKV_G][0], NULL }, { MODEL_WKV_GATE_B, &x->low[NN_WKV_G][1], NULL },
-        { MODEL_WKV_LERP, NULL, &x->w.lerp }, { MODEL_WKV_DECAY, NULL, &x->w.decay }, { MODEL_WKV_RATE, NULL, &x->w.rate },
-        { MODEL_WKV_VALUE, NULL, &x->w.value }, { MODEL_WKV_K_K, NULL, &x->w.k_k }, { MODEL_WKV_K_A, NULL, &x->w.k_a },
-        { MODEL_WKV_R_K, NULL, &x->w.r_k }, { MODEL_WKV_NORM, NULL, &x->w.norm }, { MODEL_WKV_NORM_BIAS, NULL, &x->w.norm_bias },
-        { MODEL_FFN_LERP, NULL, &x->ffn_lerp }, { MODEL_FFN_LERP_R, NULL, &x->ffn_lerp_r }, { MODEL_WKV_LERP_X, NULL, &x->w.lerp_x },
-        { MODEL_WKV_MIX_A, &x->mix_a, NULL }, { MODEL_WKV_MIX_B, &x->mix_b, NULL }, { MODEL_WKV_G, &x->g, NULL },
-        { MODEL_FFN_R, &x->ffn_r, NULL },
-    };
-    int r = 0;
-    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
-        r = load_one(g, &w[k], i, bar, e);
-    return r;
-}
-
-static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
-{
-    struct dense_layer *l = &g->weights.layers[i];
-    const float *experts_norm = NULL, *attn_norm_2 = NULL, *attn_norm_2_bias = NULL;
-    const struct wanted w[] = {
-        { MODEL_ATTN_NORM, NULL, &l->attn_norm }, { MODEL_ATTN_Q, &l->q, NULL },
-        { MODEL_ATTN_K, &l->k, NULL },            { MODEL_ATTN_V, &l->v, NULL },
-        { MODEL_ATTN_OUTPUT, &l->o, NULL },       { MODEL_FFN_NORM, NULL, &l->ffn_norm },
-        { MODEL_ATTN_Q_A, &l->q_a, NULL },        { MODEL_ATTN_Q_B, &l->q_b, NULL },
-        { MODEL_ATTN_KV_A, &l->kv_a, NULL },      { MODEL_ATTN_K_B, &l->k_b, NULL },
-        { MODEL_ATTN_V_B, &l->v_b, NULL },        { MODEL_ATTN_Q_A_NORM, NULL, &l->q_a_norm },
-        { MODEL_ATTN_KV_A_NORM, NULL, &l->kv_a_norm },
-        { MODEL_FFN_ROUTER, &l->router, NULL },   { MODEL_ATTN_Q_BIAS, NULL, &l->q_bias },
-        { MODEL_ATTN_K_BIAS, NULL, &l->k_bias },  { MODEL_ATTN_V_BIAS, NULL, &l->v_bias },
-        { MODEL_ATTN_OUTPUT_BIAS, NULL, &l->o_bias },
-        { MODEL_ATTN_Q_NORM, NULL, &l->q_norm },  { MODEL_ATTN_K_NORM, NULL, &l->k_norm },
-        { MODEL_SHARED_ROUTER, NULL, &l->shared_router },
-        { MODEL_SHARED_GATE, &l->shared_gate, NULL }, { MODEL_SHARED_UP, &l->shared_up, NULL },
-        { MODEL_SHARED_DOWN, &l->shared_down, NULL },
-        { MODEL_LEAD_GATE, &l->shared_gate, NULL }, { MODEL_LEAD_UP, &l->shared_up, NULL },
-        { MODEL_LEAD_DOWN, &l->shared_down, NULL }, { MODEL_SELECT_BIAS, NULL, &l->select_bias },
-        { MODEL_ATTN_POST_NORM, NULL, &l->attn_post_norm }, { MODEL_FFN_POST_NORM, NULL, &l->ffn_post_norm },
-        { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
-        { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
-        { MODEL_FFN_THRESHOLD, NULL, &g->biases[i].silence },
-        { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias }, { MODEL_EXPERT_NORM, NULL, &experts_norm },
-        { MODEL_EXPERT_POST_NORM, NULL, &l->experts_post_norm }, { MODEL_SHARED_POST_NORM, NULL, &l->shared_post_norm },
-        { MODEL_ROUTER_SCALE, NULL, &l->router_norm }, { MODEL_EXPERT_SCALE, NULL, &l->expert_scale },
-        { MODEL_OUT_SCALE, NULL, &l->out_scale }, { MODEL_ATTN_NORM_BIAS, NULL, &l->attn_norm_bias },
-        { MODEL_DELTA_QKV, &l->delta_qkv, NULL }, { MODEL_DELTA_Z, &l->delta_z, NULL },
-        { MODEL_DELTA_BETA, &l->delta_beta, NULL }, { MODEL_DELTA_ALPHA, &l->delta_alpha, NULL },
-        { MODEL_DELTA_BETA_ALPHA, &l->delta_beta, NULL }, { MODEL_DELTA_OUT, &l->delta_out, NULL },
-        { MODEL_DELTA_CONV, NULL, &l->delta_conv }, { MODEL_DELTA_DT, NULL, &l->delta_dt },
-        { MODEL_DELTA_A, NULL, &l->delta_a },     { MODEL_DELTA_NORM, NULL, &l->delta_norm },
-        { MODEL_FFN_NORM_BIAS, NULL, &l->ffn_norm_bias }, { MODEL_ATTN_NORM_2, NULL, &attn_norm_2 },
-        { MODEL_ATTN_NORM_2_BIAS, NULL, &attn_norm_2_bias },
-    };
-    int r = 0;
-    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
-        r = load_one(g, &w[k], i, bar, e);
-    if (r == 0 && l->wkv)
-        r = load_wkv(g, i, bar, e);
-    if (g->h.parallel) { /* the FFN's is attention's, where that has no other */
-        l->ffn_norm = l->attn_norm;
-        l->ffn_norm_bias = l->attn_norm_bias;
+    struct dense_weights *w = &g->weights;
+    uint8_t n[2] = { 0, 0 }; /* the model's own; a layer's */
+    w->slot[MODEL_TOKEN_EMBD] = ++n[0];
+    w->slot[MODEL_OUTPUT] = ++n[0];
+    for (int i = 0; i < g->c.pack->n_dense; i++) {
+        enum model_role role = g->c.pack->dense[i].role;
+        if (!w->slot[role])
+            w->slot[role] = ++n[model_role_is_per_layer(role)];
     }
-    if (attn_norm_2) {
-        l->attn_norm = attn_norm_2;
-        l->attn_norm_bias = attn_norm_2_bias;
-    }
-    l->shared_norm = l->ffn_norm;
-    l->ffn_norm = experts_norm ? experts_norm : l->ffn_norm;
-    return r;
+    w->depth = model_depth(&g->h);
+    w->n_slots = 1 + (n[0] > n[1] ? n[0] : n[1]);
+    w->rows = calloc((size_t)(w->depth + 1) * (size_t)w->n_slots, sizeof *w->rows);
+    return w->rows ? 0 : err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", w->depth);
 }
 
 int load_dense(struct engine *g, struct err *e)
 {
     const struct pack *p = g->c.pack;
-    const float *divisor = NULL;
+    struct dense_weights *w = &g->weights;
     struct progress bar;
     uint64_t total = 0;
+    int r = make_tables(g, e);
     for (int i = 0; i < p->n_dense; i++)
         total += p->dense[i].stored_bytes;
     progress_init(&bar, "loading dense weights", "B", total);
-    const struct wanted w[] = {
-        { MODEL_TOKEN_EMBD, &g->weights.embd, NULL },
-        { MODEL_POSITION_EMBD, &g->weights.positions, NULL },
-        { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm },
-        { MODEL_OUTPUT_NORM_BIAS, NULL, &g->weights.output_norm_bias },
-        { MODEL_EMBD_NORM, NULL, &g->weights.embd_norm },
-        { MODEL_EMBD_NORM_BIAS, NULL, &g->weights.embd_norm_bias },
-        { MODEL_OUTPUT, &g->weights.output, NULL },
-        { MODEL_ROPE_FREQS, NULL, &divisor },
-        { MODEL_MTP_PROJ, &g->weights.mtp_proj, NULL },
-        { MODEL_MTP_ENORM, NULL, &g->weights.mtp_enorm },
-        { MODEL_MTP_HNORM, NULL, &g->weights.mtp_hnorm },
-    };
-    int r = 0;
-    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
-        r = load_one(g, &w[k], -1, &bar, e);
-    for (int i = 0; i < model_depth(&g->h) && r == 0; i++)
-        r = load_layer(g, i, &bar, e);
+    for (int l = -1; l < w->depth; l++)
+        for (int role = 0; role < MODEL_ROLES && r == 0; role++)
+            if (model_role_is_dense((enum model_role)role) && model_role_is_per_layer((enum model_role)role) == (l >= 0))
+                r = load_one(g, (enum model_role)role, l, &bar, e);
     progress_done(&bar);
     if (r < 0)
         return r;
-    if (g->c.trunk && !g->weights.embd.data)
-        g->weights.embd = g->c.trunk->weights.embd;
-    if (!g->weights.output.data)
-        g->weights.output = g->c.trunk ? g->c.trunk->weights.output : g->weights.embd;
-    nn_rope_all(g->weights.rope_freqs, &g->h, divisor);
+    for (int l = 0; l < w->depth; l++)
+        g->biases[l] = (struct pipeline_bias){ dense_vector(w, MODEL_FFN_GATE_BIAS, l), dense_vector(w, MODEL_FFN_UP_BIAS, l),
+                                               dense_vector(w, MODEL_FFN_THRESHOLD, l) };
+    struct dense_matrix *embd = dense_at(w, MODEL_TOKEN_EMBD, -1), *output = dense_at(w, MODEL_OUTPUT, -1);
+    if (g->c.trunk && !embd->data)
+        *embd = *dense_at(&g->c.trunk->weights, MODEL_TOKEN_EMBD, -1);
+    if (!output->data)
+        *output = g->c.trunk ? *dense_at(&g->c.trunk->weights, MODEL_OUTPUT, -1) : *embd;
+    nn_rope_all(w->rope_freqs, &g->h, dense_vector(w, MODEL_ROPE_FREQS, -1));
     return 0;
 }
 

@@ -523,7 +523,7 @@ static void test_products(void)
           cost_work_known(&hw, &in, "opencl:1", 1) == PLAN_WORK_FFN && cost_work_known(&hw, &in, NULL, 1) == PLAN_WORK_FFN);
     with.engine = "opencl:0";
     with.work = PLAN_WORK_ATTENTION;
-    const struct inputs_matrix *const a[] = { &in.layers[0].attn[0], &in.layers[0].attn[1], &in.layers[0].attn[2] };
+    const struct inputs_matrix *const a[] = { &in.layers[0].product[0], &in.layers[0].product[1], &in.layers[0].product[2] };
     CHECK(near(cost_engine_products_ns(&hw, &with, a, 3, 1), 1000 + 512) && near(cost_engine_products_ns(&hw, &with, a, 3, 270), 3 * 1512));
     /* A layer's are two calls, Q, K and V, and output, and as many jobs less; what is left of products is K and V. */
     CHECK(cost_rates_of(&hw, &in, &s.kind[0], &c, 1, &rates, NULL, &e) == 0);
@@ -532,7 +532,7 @@ static void test_products(void)
     cost_resident_of(&hw, &in, &c, &rates, 1, 0, &cpu, NULL);
     cost_resident_of(&hw, &in, &with, &rates, 1, 0, &accel, NULL);
     struct inputs bare = in;
-    struct inputs_layer empty[2] = { { .router.rows = 0 }, { .router.rows = 0 } };
+    struct inputs_layer empty[2] = { { .n = 0 }, { .n = 0 } };
     bare.layers = empty;
     struct cost_layer kv = { 0 };
     cost_resident_of(&hw, &bare, &c, &rates, 1, 0, &kv, NULL);

@@ -1,0 +1,124 @@
+/* The graph of a model: over families of all kinds every tensor belongs to one operation, and every operation has what it reads. */
+#include "common/model/graph.h"
+
+#include "tests/test.h"
+
+#include <string.h>
+
+#define BASE .n_layers = 4, .d_model = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ff = 96, .n_vocab = 260, .n_rot = 16
+#define EXPERTS .n_experts = 6, .n_experts_used = 2
+
+static const struct family {
+    const char *name, *ops; /* ops: of the last layer */
+    struct model_hparams h;
+} families[] = {
+    { "llama", "attn_norm attention add ffn_norm ffn", { BASE } },
+    { "mixtral", "attn_norm attention add ffn_norm route ffn", { BASE, EXPERTS } },
+    { "smallthinker", "route attn_norm attention add ffn_norm ffn", { BASE, EXPERTS, .early_router = 1, .window = 8, .window_period = 4 } },
+    { "qwen2moe", "attn_norm attention add ffn_norm route ffn", { BASE, EXPERTS, .n_ff_shared = 96, .shared_gated = 1, .qkv_bias = 1 } },
+    { "gpt-oss", "attn_norm attention add ffn_norm route ffn",
+      { BASE, EXPERTS, .expert_bias = 1, .sinks = 1, .qkv_bias = 1, .output_bias = 1 } },
+    { "glm4moe", "attn_norm attention add ffn_norm ffn",
+      { BASE, EXPERTS, .n_lead = 1, .n_ff_lead = 128, .select_bias = 1, .n_ff_shared = 96, .qk_norm = MODEL_QK_NORM_HEAD } },
+    { "deepseek2", "attn_norm attention add ffn_norm ffn",
+      { BASE, EXPERTS, .n_lead = 1, .n_ff_lead = 128, .n_ff_shared = 96, .kv_rank = 12, .q_rank = 8, .nope_dim = 8, .value_dim = 8 } },
+    { "gemma4", "attn_norm attention add ffn_norm route ffn scale",
+      { BASE, EXPERTS, .n_ff_shared = 96, .expert_norms = 1, .post_norms = 1, .out_scale = 1, .values_optional = 1 } },
+    { "falcon", "attn_norm_2 attention attn_norm add ffn", { BASE, .parallel = 1, .layer_norm = 1, .ffn_up = MODEL_FFN_UP_UNGATED } },
+    { "opt", "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },
+    { "qwen35", "attn_norm attention add ffn_norm ffn",
+      { BASE, .full_period = 4, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .out_gate = 1 } },
+    { "qwen3next", "attn_norm delta add ffn_norm route ffn",
+      { BASE, EXPERTS, .full_period = 3, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .delta_joined = 1 } },
+    { "rwkv7", "attn_norm wkv add ffn_norm shift ffn",
+      { BASE, .wkv_dim = 16, .decay_rank = 8, .rate_rank = 8, .value_rank = 8, .gate_rank = 8, .layer_norm = 1 } },
+    { "rwkv6", "attn_norm wkv add ffn_norm shift ffn scale", { BASE, .wkv_dim = 16, .decay_rank = 8, .mix_rank = 4, .halve_period = 2,
+                                                              .layer_norm = 1 } },
+    { "mtp", "attn_norm attention add ffn_norm ffn", { BASE, .mtp = 4 } },
+};
+
+/* How many operations of a layer have a tensor. */
+static int times(const struct graph_layer *g, int role)
+{
+    int n = 0;
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->op[i].n_roles; k++)
+            n += graph_roles[g->op[i].role_first + k].role == role;
+    return n;
+}
+
+static int owned(const struct model_hparams *h, int layer, const struct graph_layer *g)
+{
+    for (int r = 0; r < MODEL_ROLES; r++) {
+        enum model_role role = (enum model_role)r;
+        int here = model_role_is_per_layer(role) == (layer >= 0) && model_role_at(h, role, layer) != MODEL_ABSENT;
+        if (here && !model_role_is_predictor(role) && times(g, r) != 1) {
+            printf("# layer %d: %s is in %d operations\n", layer, model_role_name(role), times(g, r));
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Has an operation a tensor of the model's, and were its inputs made? */
+static int fed(const struct model_hparams *h, int layer, const struct graph_layer *g)
+{
+    unsigned made = 1u << OP_NOTHING | (layer >= 0 ? 1u << OP_X : 0);
+    for (int i = 0; i < g->n; i++) {
+        const struct op *o = &g->op[i];
+        int n = 0;
+        for (int k = 0; k < o->n_roles; k++)
+            n += model_role_at(h, (enum model_role)graph_roles[o->role_first + k].role, layer) != MODEL_ABSENT;
+        for (int k = 0; k < 3; k++)
+            if (!(made >> o->in[k] & 1))
+                return 0;
+        made |= 1u << o->out;
+        if (!n && o->kind != OP_ADD && o->kind != OP_SCALE)
+            return 0;
+    }
+    return g->op[g->n - 1].out == (layer < 0 ? OP_LOGITS : OP_X);
+}
+
+static void text_of(const struct graph_layer *g, char *out, size_t len)
+{
+    size_t at = 0;
+    for (int i = 0; i < g->n; i++)
+        at += (size_t)snprintf(out + at, len - at, "%s%s", i ? " " : "", graph_op_name((enum op_kind)g->op[i].kind));
+}
+
+static void test_table(void)
+{
+    int n[MODEL_ROLES] = { 0 }, jobs = 0, ok = 1;
+    for (int i = 0; i < graph_n_roles; i++) {
+        enum model_role r = (enum model_role)graph_roles[i].role;
+        n[r]++;
+        jobs += graph_roles[i].job && model_role_is_per_layer(r);
+        ok &= !graph_roles[i].job || (!model_role_is_vector(r) && !model_role_is_ffn(r));
+        ok &= graph_roles[i].job < 64 && (i == 0 || graph_roles[i].kind >= graph_roles[i - 1].kind);
+    }
+    CHECK(ok);
+    CHECK(jobs <= GRAPH_PRODUCTS);
+    for (int r = 0; r < MODEL_ROLES; r++)
+        ok &= n[r] == !model_role_is_predictor((enum model_role)r);
+    CHECK(ok);
+}
+
+int main(void)
+{
+    test_table();
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const struct model_hparams *h = &families[i].h;
+        struct graph_layer g;
+        char text[200] = "";
+        int ok = 1;
+        for (int l = -1; l < model_depth(h); l++) {
+            graph_layer(h, l, &g);
+            ok &= g.n <= GRAPH_LAYER_OPS && owned(h, l, &g) && fed(h, l, &g);
+        }
+        text_of(&g, text, sizeof text);
+        if (strcmp(text, families[i].ops))
+            printf("# %s: %s\n", families[i].name, text);
+        CHECK(ok && !strcmp(text, families[i].ops));
+    }
+    return test_done();
+}

@@ -79,12 +79,13 @@ int tokenizer_special_id(const struct tokenizer *t, const struct gguf *g, const 
 
 /* tokenizer_marks.c: tokens that mark turns and ends, by name, by shape and by the ids of the keys. */
 #define MARK_KEYS 20
+#define MARK_NAMES 80
 struct marks {
     const struct gguf *g;
     uint32_t keyed[MARK_KEYS]; /* ids that keys name */
     int n_keyed;
     bool scanned;
-    uint64_t merged;           /* names that a merge makes, bits */
+    bool merged[MARK_NAMES];   /* names that a merge makes */
 };
 void tokenizer_marks_init(struct marks *m, const struct gguf *g);
 /* Of a token that is typed as text: the length of its text where it is a mark, which is written to out[len]; 0: it is text. */

@@ -23,14 +23,16 @@ static const struct {
     { "<|eot|>", true }, { "<|eom|>", true }, { "<|end_of_turn|>", true }, { "<|endofturn|>", true }, { "[|endofturn|]", true },
     { "<|END_OF_TURN_TOKEN|>", true }, { "<|end_of_sentence|>", true }, { "<|assistant_end|>", true }, { "<|role_end|>", true },
     { "<|endofresponse|>", true }, { "<|endofassistant|>", true }, { "<|fim_pad|>", true }, { "<|repo_name|>", true },
-    { "<|file_sep|>", true }, { "<seed:eos>", true },
+    { "<|file_sep|>", true }, { "<seed:eos>", true }, { "<|end_of_msg|>", true }, { "<|plamo:eos|>", true }, { "<|fim_repo|>", true },
+    { "<fim-pad>", true }, { "<fim_pad>", true }, { "<PAD>", true }, { "[PAD]", true }, { "<fim-repo>", true }, { "<REPO>", true },
+    { "<reponame>", true },
     { "<start_of_turn>", false }, { "<|turn>", false }, { "<|channel>", false }, { "<channel|>", false }, { "[INST]", false },
     { "[/INST]", false }, { "[SYSTEM_PROMPT]", false }, { "[/SYSTEM_PROMPT]", false }, { "[gMASK]", false }, { "<sop>", false },
     { "<s>", false }, { "<bos>", false }, { "<unk>", false }, { "<pad>", false }, { "]~b]", false }, { "<seed:bos>", false },
     { "[|system|]", false }, { "[|user|]", false }, { "[|assistant|]", false },
 };
 enum { NAMES = sizeof names / sizeof names[0], LONGEST = 64 };
-_Static_assert(NAMES <= 64, "a bit for each");
+_Static_assert(NAMES <= MARK_NAMES, "room for all");
 
 static int name_of(const char *s, size_t len)
 {
@@ -103,7 +105,8 @@ static void scan_merges(struct marks *m)
         memcpy(whole, s, left);
         memcpy(whole + left, space + 1, (size_t)len - left - 1);
         int i = name_of(whole, (size_t)len - 1);
-        m->merged |= i >= 0 ? 1ull << i : 0;
+        if (i >= 0)
+            m->merged[i] = true;
     }
 }
 
@@ -119,11 +122,11 @@ static bool is_mark(const struct tokenizer *t, struct marks *m, int32_t id, cons
     if (framed(s, len))
         return true;
     int i = name_of(s, len);
-    if (i >= 0 && is_html(s, len) && id > 3)
+    if (i >= 0 && ((is_html(s, len) && id > 3) || t->by_ids)) /* a token among ranks can be merged, whatever it spells */
         return false;
     if (i >= 0 && t->kind == TOKENIZER_BPE && !m->scanned)
         scan_merges(m);
-    return i >= 0 && !(m->merged >> i & 1);
+    return i >= 0 && !m->merged[i];
 }
 
 size_t tokenizer_marks_spelled(const struct tokenizer *t, struct marks *m, int32_t id, const char *s, size_t len, char *out)
@@ -170,8 +173,9 @@ static void mark_end(struct tokenizer *t, int32_t id)
  * <|end|> and an answer, which has several, with one of two others. */
 int tokenizer_marks_ends(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
-    static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                        "tokenizer.ggml.eom_token_id" };
+    static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+                                        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                        "tokenizer.ggml.fim_sep_token_id" }; /* behind these another file begins */
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int32_t id;
         int r = tokenizer_special_id(t, g, keys[i], i ? -1 : t->kind == TOKENIZER_SPM ? 2 : t->kind == TOKENIZER_UNIGRAM ? 1 : -1, &id, e);

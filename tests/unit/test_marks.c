@@ -29,7 +29,9 @@ static const struct {
     { "<|endoftext|>", 1 }, { "<|EOT|>", 1 }, { "<|eot|>", 1 }, { "<|eom|>", 1 }, { "<|END_OF_TURN_TOKEN|>", 1 },
     { "<|START_OF_TURN_TOKEN|>", 0 }, { "<|CHATBOT_TOKEN|>", 0 }, { "[gMASK]", 0 }, { "<sop>", 0 }, { "[EOS]", 1 }, { "[EOT]", 1 },
     { "[|endofturn|]", 1 }, { "<|role_end|>", 1 }, { "<|return|>", 1 }, { "<|file_sep|>", 1 }, { "<|fim_pad|>", 1 },
-    { "<|fim_prefix|>", 0 }, { "<seed:eos>", 1 }, { "<end_of_utterance>", 1 },
+    { "<|fim_prefix|>", 0 }, { "<seed:eos>", 1 }, { "<end_of_utterance>", 1 }, { "<|end_of_msg|>", 1 }, { "<|plamo:eos|>", 1 },
+    { "<|fim_repo|>", 1 }, { "<fim-pad>", 1 }, { "<fim_pad>", 1 }, { "<PAD>", 1 }, { "[PAD]", 1 }, { "<fim-repo>", 1 }, { "<REPO>", 1 },
+    { "<reponame>", 1 },
 };
 enum { MARKS = sizeof marks / sizeof marks[0], BYTES = MARKS, MORE = BYTES + 256, MOST = MORE + 16 };
 
@@ -189,6 +191,15 @@ static void keyed(void)
     t = made(&v);
     CHECK(control(t, pad) && control(t, framed) && !tokenizer_is_eog(t, pad));
     tokenizer_close(t);
+    static const char *const ends[] = { "eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep" };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ends[i]);
+        v.edits[0] = (struct tiny_edit){ key, 'u', pad, NULL };
+        t = made(&v);
+        CHECK_MSG(control(t, pad) && tokenizer_is_eog(t, pad), "%s", key);
+        tokenizer_close(t);
+    }
     /* U+FF5C as a vocabulary of bytes spells it */
     v.tokens[pad] = "<\xc3\xaf\xc2\xbd\xc4\xbe" "a\xc3\xaf\xc2\xbd\xc4\xbe>";
     t = made(&v);

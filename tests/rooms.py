@@ -27,7 +27,7 @@ ROOMS = {
     'profiler': {'trace': '', 'predictors': 'trace', 'probe': '', 'show': 'predictors',
                  '': 'trace predictors probe show'},
     'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine',
-                'chat': '', '': 'io pipeline engine session chat'},
+                'chat': '', 'mask': '', '': 'io pipeline engine session chat mask'},
     'packer': {'': ''},
     'server': {'': ''},
 }

@@ -8,7 +8,7 @@
 #include "runtime/chat/calls.h"
 
 #include "common/base/hash.h"
-#include "runtime/chat/json_text.h"
+#include "common/base/json_text.h"
 
 #include <stdlib.h>
 #include <string.h>

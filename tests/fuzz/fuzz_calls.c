@@ -3,7 +3,7 @@
  * answer, \5 a header. */
 #include "common/base/hash.h"
 #include "runtime/chat/calls.h"
-#include "runtime/chat/json_text.h"
+#include "common/base/json_text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Calls of tools in the forms of a dozen families of models: whole, split at every byte and byte by byte they give the same; what is not
  * whole stays the text that it is; no byte is lost. */
 #include "runtime/chat/calls.h"
-#include "runtime/chat/json_text.h"
+#include "common/base/json_text.h"
 #include "tests/test.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-#ifndef RUNTIME_CHAT_JSON_TEXT_H
-#define RUNTIME_CHAT_JSON_TEXT_H
+#ifndef COMMON_BASE_JSON_TEXT_H
+#define COMMON_BASE_JSON_TEXT_H
 
 /* JSON as text, without making values of it: is it whole, where are the members of an object? Strict (RFC 8259, UTF-8), allocates
  * nothing, arrays and objects at most JSON_TEXT_DEPTH deep. Thread-safe. */

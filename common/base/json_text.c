@@ -1,5 +1,5 @@
 /* Recursive descent over the grammar of RFC 8259; each function gives the place behind what it read, or NULL. */
-#include "runtime/chat/json_text.h"
+#include "common/base/json_text.h"
 
 #include "common/base/utf8.h"
 

@@ -1,0 +1,378 @@
+/* Tokens are sorted by their bytes, so that those with the same beginning are neighbours: a walk over them runs the grammar over each
+ * beginning once, and a stack has the state behind each byte. Two lists: tokens that are text of a string, character by character, and all
+ * others. In a string that may go on, which is where most tokens may come, the first list is known to be allowed as a whole. */
+#include "runtime/mask/mask.h"
+
+#include "common/base/utf8.h"
+#include "runtime/mask/schema.h"
+#include "runtime/mask/states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STATES_BYTES (512u << 10)
+#define KEPT 8              /* masks, of states that come again */
+
+struct word {
+    int32_t id;
+    uint8_t same, n, chars; /* bytes that the word before begins with, too; of it; characters, of a plain one */
+};
+
+/* Where words with a first byte begin, and their bytes. */
+struct place {
+    int32_t word;
+    uint32_t bytes;
+};
+
+struct list {
+    struct word *words;     /* [n] */
+    unsigned char *bytes;   /* of each word, those that are not the same */
+    int n;
+    uint32_t n_bytes;
+    struct place first[257];
+};
+
+struct mask_words {
+    struct list plain, other;
+    uint64_t *plain_bits;
+    int n_vocab, n_bits;    /* words in plain_bits */
+    mask_piece *piece;
+    const void *ctx;
+};
+
+struct kept {
+    int state;
+    uint64_t used;
+    int n, may_end;
+    uint64_t *bits;
+};
+
+struct mask {
+    const struct mask_words *w;
+    struct grammar *g;
+    struct states *s;
+    struct mask_text *texts;
+    struct kept kept[KEPT];
+    uint64_t clock;
+};
+
+/* ---- words ---- */
+
+struct sorted {
+    const char *s;
+    int32_t id;
+    uint8_t n;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct sorted *x = a, *y = b;
+    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+    return c ? c : x->n != y->n ? (x->n < y->n ? -1 : 1) : x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Whole characters that a string has as they are: how many; 0: it is something else. */
+static uint8_t plain_chars(const char *s, size_t n)
+{
+    uint8_t chars = 0;
+    for (size_t i = 0, k; i < n; i += k, chars++) {
+        uint32_t c;
+        if ((k = utf8_decode(s + i, n - i, &c)) == 0 || c < 0x20 || c == '"' || c == '\\')
+            return 0;
+    }
+    return chars;
+}
+
+static int fill(struct list *l, const struct sorted *v, int n, struct err *e)
+{
+    uint32_t bytes = 0;
+    int first = -1;
+    l->words = malloc(((size_t)n + 1) * sizeof *l->words);
+    for (int i = 0; i < n && l->words; i++) {
+        uint8_t same = 0;
+        while (i && same < v[i].n && same < v[i - 1].n && v[i].s[same] == v[i - 1].s[same])
+            same++;
+        l->words[i] = (struct word){ v[i].id, same, v[i].n, plain_chars(v[i].s, v[i].n) };
+        bytes += v[i].n - same;
+    }
+    l->bytes = malloc(bytes + 1u);
+    if (!l->words || !l->bytes)
+        return err_set(e, ERR_NOMEM, "out of memory for masks of a vocabulary");
+    l->n = n;
+    for (int i = 0; i < n; i++) {
+        struct word w = l->words[i];
+        while (first < (unsigned char)v[i].s[0])
+            l->first[++first] = (struct place){ i, l->n_bytes };
+        memcpy(l->bytes + l->n_bytes, v[i].s + w.same, w.n - w.same);
+        l->n_bytes += w.n - w.same;
+    }
+    while (first < 256)
+        l->first[++first] = (struct place){ n, l->n_bytes };
+    return 0;
+}
+
+int mask_words_new(mask_piece *piece, const void *ctx, int n_vocab, struct mask_words **out, struct err *e)
+{
+    struct mask_words *w = calloc(1, sizeof *w);
+    struct sorted *v = malloc((size_t)n_vocab * sizeof *v);
+    int n_plain = 0, n_other = 0, r = ERR_NOMEM;
+    if (!w || !v || !(w->plain_bits = calloc((size_t)(n_vocab + 63) / 64, sizeof(uint64_t)))) {
+        err_set(e, ERR_NOMEM, "out of memory for masks of a vocabulary");
+        goto done;
+    }
+    w->n_vocab = n_vocab;
+    w->piece = piece;
+    w->ctx = ctx;
+    for (int32_t id = 0; id < n_vocab; id++) { /* plain ones in front, others from the end */
+        size_t n;
+        const char *s = piece(ctx, id, &n);
+        if (n == 0 || n > MASK_TOKEN)
+            continue;
+        int plain = plain_chars(s, n) > 0;
+        v[plain ? n_plain++ : n_vocab - ++n_other] = (struct sorted){ s, id, (uint8_t)n };
+        if (plain)
+            w->plain_bits[id / 64] |= (uint64_t)1 << id % 64;
+    }
+    w->n_bits = n_plain;
+    qsort(v, (size_t)n_plain, sizeof *v, by_bytes);
+    qsort(v + n_vocab - n_other, (size_t)n_other, sizeof *v, by_bytes);
+    if ((r = fill(&w->plain, v, n_plain, e)) == 0)
+        r = fill(&w->other, v + n_vocab - n_other, n_other, e);
+done:
+    free(v);
+    if (r < 0)
+        mask_words_free(w);
+    else
+        *out = w;
+    return r;
+}
+
+void mask_words_free(struct mask_words *w)
+{
+    if (!w)
+        return;
+    free(w->plain.words);
+    free(w->plain.bytes);
+    free(w->other.words);
+    free(w->other.bytes);
+    free(w->plain_bits);
+    free(w);
+}
+
+size_t mask_words_bytes(const struct mask_words *w)
+{
+    return sizeof *w + (size_t)(w->plain.n + w->other.n + 2) * sizeof(struct word) + w->plain.n_bytes + w->other.n_bytes + 2 +
+           (size_t)(w->n_vocab + 63) / 64 * sizeof(uint64_t);
+}
+
+size_t mask_words_bound(int n_vocab, size_t text_bytes)
+{
+    return sizeof(struct mask_words) + ((size_t)n_vocab + 2) * sizeof(struct word) + text_bytes + 2 +
+           (size_t)(n_vocab + 63) / 64 * sizeof(uint64_t);
+}
+
+/* ---- masks ---- */
+
+static size_t mask_words_of(int n_vocab)
+{
+    return (size_t)(n_vocab + 63) / 64;
+}
+
+size_t mask_bytes(int n_vocab)
+{
+    size_t grammar = GRAMMAR_NODES * sizeof(struct grammar_node) + GRAMMAR_SETS * sizeof(struct grammar_bytes);
+    grammar += GRAMMAR_RULES * sizeof(int32_t);
+    return sizeof(struct mask) + grammar + 2 * STATES_BYTES + KEPT * mask_words_of(n_vocab) * sizeof(uint64_t);
+}
+
+int mask_new(const struct js *schema, const struct mask_words *w, struct mask **out, struct err *e)
+{
+    struct mask *m = calloc(1, sizeof *m);
+    int r = m ? schema_grammar(schema, &m->g, e) : err_set(e, ERR_NOMEM, "out of memory for a schema");
+    if (r == 0 && !(m->s = states_new(m->g, STATES_BYTES)))
+        r = err_set(e, ERR_NOMEM, "out of memory for a schema");
+    for (int i = 0; i < KEPT && r == 0; i++)
+        if (!(m->kept[i].bits = malloc(mask_words_of(w->n_vocab) * sizeof(uint64_t))))
+            r = err_set(e, ERR_NOMEM, "out of memory for a schema");
+    if (r < 0) {
+        mask_free(m);
+        return r;
+    }
+    m->w = w;
+    *out = m;
+    return 0;
+}
+
+void mask_free(struct mask *m)
+{
+    if (!m)
+        return;
+    for (int i = 0; i < KEPT; i++)
+        free(m->kept[i].bits);
+    states_free(m->s);
+    grammar_free(m->g);
+    free(m);
+}
+
+/* Memory for states is full: those of texts and stack[0..n) are kept. */
+static int forget(struct mask *m, int *stack, int n, struct err *e)
+{
+    int texts = 0, k = 0;
+    for (const struct mask_text *t = m->texts; t; t = t->after)
+        texts++;
+    int **keep = malloc((size_t)(texts + n + 1) * sizeof *keep);
+    if (!keep)
+        return err_set(e, ERR_NOMEM, "out of memory for a schema");
+    for (struct mask_text *t = m->texts; t; t = t->after)
+        keep[k++] = &t->state;
+    for (int i = 0; i < n; i++)
+        keep[k++] = &stack[i];
+    int r = states_forget(m->s, keep, k);
+    free(keep);
+    for (int i = 0; i < KEPT; i++)
+        m->kept[i].state = 0;
+    return r < 0 ? err_set(e, r, "a schema whose texts need more than the limit of memory, %u bytes", STATES_BYTES) : 0;
+}
+
+int mask_begin(struct mask *m, struct mask_text *t, struct err *e)
+{
+    int state = states_first(m->s), r = 0;
+    if (state == STATES_FULL && (r = forget(m, NULL, 0, e)) == 0)
+        state = states_first(m->s);
+    if (r < 0 || state == STATES_FULL)
+        return r < 0 ? r : err_set(e, ERR_LIMIT, "a schema of more places at once than the limit of memory");
+    *t = (struct mask_text){ .state = state, .mask = m, .after = m->texts };
+    if (m->texts)
+        m->texts->before = t;
+    m->texts = t;
+    return 0;
+}
+
+void mask_end(struct mask_text *t)
+{
+    if (!t->mask)
+        return;
+    if (t->before)
+        t->before->after = t->after;
+    else
+        t->mask->texts = t->after;
+    if (t->after)
+        t->after->before = t->before;
+    *t = (struct mask_text){ 0 };
+}
+
+/* Behind stack[depth] a byte more. */
+static int step(struct mask *m, int *stack, int depth, unsigned char byte, struct err *e)
+{
+    int next = states_next(m->s, stack[depth], m->g->class[byte]), r;
+    if (next != STATES_FULL)
+        return next;
+    if ((r = forget(m, stack, depth + 1, e)) < 0)
+        return r;
+    next = states_next(m->s, stack[depth], m->g->class[byte]);
+    return next == STATES_FULL ? err_set(e, ERR_LIMIT, "a schema of more places at once than the limit of memory") : next;
+}
+
+/* Words of a list that may come after stack[0]; how many. */
+static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits, struct err *e)
+{
+    int n = 0, next;
+    for (int first = 0; first < 256; first++) {
+        int i = l->first[first].word, end = l->first[first + 1].word, live = 0;
+        const unsigned char *b = l->bytes + l->first[first].bytes;
+        if (i == end || (next = step(m, stack, 0, (unsigned char)first, e)) == STATES_DEAD)
+            continue;
+        if (next < 0)
+            return next;
+        for (; i < end; i++) {
+            struct word w = l->words[i];
+            if (w.same <= live || w.same == 0) {
+                int d = w.same;
+                for (const unsigned char *c = b; d < w.n; d++, c++) {
+                    if ((next = step(m, stack, d, *c, e)) < 0)
+                        return next;
+                    if (next == STATES_DEAD)
+                        break;
+                    stack[d + 1] = next;
+                }
+                live = d;
+                if (d == w.n) {
+                    bits[w.id / 64] |= (uint64_t)1 << w.id % 64;
+                    n++;
+                }
+            }
+            b += w.n - w.same;
+        }
+    }
+    return n;
+}
+
+static int count_all(struct mask *m, int state, uint64_t *bits, struct err *e)
+{
+    int stack[MASK_TOKEN + 2] = { state }, n = 0, r, alone, left = states_text_left(m->s, state, MASK_TOKEN, &alone);
+    const struct mask_words *w = m->w;
+    memset(bits, 0, mask_words_of(w->n_vocab) * sizeof *bits);
+    if (left == MASK_TOKEN) {
+        memcpy(bits, w->plain_bits, mask_words_of(w->n_vocab) * sizeof *bits);
+        n = w->n_bits;
+    } else if (left > 0 && alone) {
+        for (int i = 0; i < w->plain.n; i++) {
+            struct word v = w->plain.words[i];
+            bits[v.id / 64] |= (uint64_t)(v.chars <= left) << v.id % 64;
+            n += v.chars <= left;
+        }
+    } else if ((n = walk(m, &w->plain, stack, bits, e)) < 0) {
+        return n;
+    }
+    r = walk(m, &w->other, stack, bits, e);
+    return r < 0 ? r : n + r;
+}
+
+int mask_allowed(struct mask_text *t, uint64_t *bits, int *may_end, struct err *e)
+{
+    struct mask *m = t->mask;
+    size_t bytes = mask_words_of(m->w->n_vocab) * sizeof *bits;
+    struct kept *oldest = &m->kept[0];
+    int state = states_near(m->s, t->state, MASK_TOKEN), r;
+    if (state == STATES_FULL && (r = forget(m, NULL, 0, e)) < 0)
+        return r;
+    if (state == STATES_FULL)
+        state = states_near(m->s, t->state, MASK_TOKEN);
+    if (state == STATES_FULL)
+        state = t->state;
+    for (int i = 0; i < KEPT; i++) {
+        struct kept *k = &m->kept[i];
+        if (k->state == state) {
+            k->used = ++m->clock;
+            memcpy(bits, k->bits, bytes);
+            *may_end = k->may_end;
+            return k->n;
+        }
+        oldest = k->used < oldest->used ? k : oldest;
+    }
+    *may_end = states_may_end(m->s, state);
+    oldest->state = 0;
+    int n = count_all(m, state, bits, e);
+    if (n >= 0 && (state = states_near(m->s, t->state, MASK_TOKEN)) > 0) { /* its number may have changed */
+        *oldest = (struct kept){ state, ++m->clock, n, *may_end, oldest->bits };
+        memcpy(oldest->bits, bits, bytes);
+    }
+    return n;
+}
+
+int mask_accept(struct mask_text *t, int32_t id, struct err *e)
+{
+    int stack[MASK_TOKEN + 2] = { t->state };
+    size_t n;
+    const char *s = t->mask->w->piece(t->mask->w->ctx, id, &n);
+    if (n == 0 || n > MASK_TOKEN)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        int next = step(t->mask, stack, (int)i, (unsigned char)s[i], e);
+        if (next <= STATES_DEAD)
+            return next;
+        stack[i + 1] = next;
+    }
+    t->state = stack[n];
+    return 1;
+}

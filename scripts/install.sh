@@ -22,6 +22,7 @@ list()
         printf '755 %s bin/%s\n' "$bin/$p" "$p"
     done
     printf '755 scripts/pipeline.sh bin/thermo-pipeline\n'
+    printf '644 %s lib/systemd/system/thermo-serve@.service\n' "$made/thermo-serve@.service"
     printf '644 runtime/thermo.h include/thermo.h\n'
     printf '644 %s %s/libthermo.a\n' "$made/libthermo.a" "$lib"
     printf '755 %s %s/libthermo.so.0\n' "$made/libthermo.so.0" "$lib"
@@ -44,7 +45,7 @@ list()
     files datasets/models/*.gguf datasets/models/SHA256SUMS datasets/models/README.md
     # Documents for those who use the programs; those on working on them stay in the sources.
     for f in README.md CHANGELOG.md SECURITY.md LICENSE docs/cost-model.md docs/predictors.md docs/phones.md docs/devices.md \
-        docs/BENCHMARKS.md docs/TRUST.md docs/packaging.md docs/*.svg; do
+        docs/BENCHMARKS.md docs/TRUST.md docs/packaging.md docs/server.md docs/*.svg; do
         [ ! -e "$f" ] || printf '644 %s %s\n' "$f" "$doc/$f"
     done
     # Documents lead to these by relative links.

@@ -31,7 +31,7 @@ endef
 $(foreach s,bash zsh fish,$(foreach p,$(INSTALLED) $(B)/scripted/thermo-pipeline,$(eval $(call completion_rule,$(p),$(s)))))
 
 # With DESTDIR nothing outside it is touched; a device needs `make runtime` and the one file only.
-install: all library $(B)/thermo.pc man completions
+install: all library $(B)/thermo.pc $(B)/thermo-serve@.service man completions
 	$(Q)$(INSTALL_ENV) scripts/install.sh install
 uninstall:
 	$(Q)$(INSTALL_ENV) scripts/install.sh uninstall

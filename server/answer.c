@@ -6,6 +6,8 @@
  * their lock, which touches `number` and `gone` alone. */
 #include "server/answer.h"
 
+#include "server/form.h"
+
 #include "common/base/print.h"
 #include "common/base/progress.h"
 
@@ -17,22 +19,27 @@
 #define JSON   "application/json"
 #define EVENTS "text/event-stream"
 
+struct choice {
+    struct form_choice gathered;     /* of a whole answer */
+    int n_tokens;                    /* so far; guarded by the server's lock */
+    const char *reason;
+};
+
 struct answer {
     struct server *s;
     struct call *call;
-    struct answer *next, *previous;  /* guarded by the server's lock: among the open ones, */
-    int n_tokens;                    /* so far */
-    char id[40];
-    int64_t created, asked_ns, first_ns;
-    enum ask_form form;
-    int stream, usage;
-    atomic_int holders, gone, ended;
+    struct answer *next, *previous;  /* guarded by the server's lock: among the open ones */
+    int64_t asked_ns, first_ns;
+    struct form form;
+    int n;                           /* choices */
+    atomic_int holders, gone;
     atomic_ullong number;            /* the library's; 0: not submitted */
     pthread_mutex_t begins;
     int begun;                       /* the stream; guarded by begins */
     /* the stepping thread's */
-    int too_long;
-    struct buffer text;              /* of a whole answer, escaped */
+    int n_ended, too_long, failed, interrupted;
+    struct form_usage usage;
+    struct choice choices[];         /* [n] */
 };
 
 static void release(struct answer *a)
@@ -40,7 +47,8 @@ static void release(struct answer *a)
     if (atomic_fetch_sub(&a->holders, 1) > 1)
         return;
     call_release(a->call);
-    buffer_drop(&a->text);
+    for (int i = 0; i < a->n; i++)
+        form_choice_done(&a->choices[i].gathered);
     pthread_mutex_destroy(&a->begins);
     free(a);
 }
@@ -55,55 +63,14 @@ static void left(void *ctx)
         thermo_cancel(a->s->t, number);
 }
 
-/* ---- pieces ---- */
-
-static const char *object_of(const struct answer *a)
-{
-    return a->form == ASK_TEXT ? "text_completion" : a->stream ? "chat.completion.chunk" : "chat.completion";
-}
-
-static void put_head(const struct answer *a, struct buffer *b)
-{
-    buffer_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":\"", a->id, object_of(a), (long long)a->created);
-    buffer_escape(b, a->s->name, strlen(a->s->name), 1);
-    buffer_printf(b, "\",\"choices\":[");
-}
-
-static void put_usage(const struct thermo_event *ev, struct buffer *b)
-{
-    buffer_printf(b, "\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":"
-                  "{\"cached_tokens\":%d}}", ev->prompt_tokens, ev->n_tokens, ev->prompt_tokens + ev->n_tokens, ev->shared_tokens);
-}
-
-static const char *reason_of(const struct thermo_event *ev)
-{
-    return !strcmp(ev->stop, "length") || !strcmp(ev->stop, "context") ? "length" : "stop";
-}
-
-/* An event of a stream with a piece of text; role: the first of a chat. reason: the last, or NULL. */
-static void put_event(const struct answer *a, struct buffer *b, const char *text, size_t n, int role, const char *reason)
-{
-    buffer_printf(b, "data: ");
-    put_head(a, b);
-    if (a->form == ASK_TEXT)
-        buffer_printf(b, "{\"index\":0,\"text\":\"");
-    else
-        buffer_printf(b, "{\"index\":0,\"delta\":{%s%s", role ? "\"role\":\"assistant\"," : "", reason ? "" : "\"content\":\"");
-    buffer_escape(b, text, n, 1);
-    buffer_printf(b, "%s%s,\"logprobs\":null,\"finish_reason\":",
-                  a->form == ASK_TEXT || !reason ? "\"" : "", a->form == ASK_TEXT ? "" : "}");
-    buffer_printf(b, reason ? "\"%s\"" : "null", reason);
-    buffer_printf(b, "}]%s}\n\n", a->usage ? ",\"usage\":null" : "");
-}
-
 /* The stream begins, and a chat's with who speaks; by whoever comes first, submitter or sink. */
 static void begin(struct answer *a)
 {
     pthread_mutex_lock(&a->begins);
-    if (!a->begun && a->stream) {
+    if (!a->begun && a->form.stream) {
         struct buffer b = { 0 };
-        if (a->form == ASK_CHAT)
-            put_event(a, &b, "", 0, 1, NULL);
+        for (int i = 0; i < a->n; i++)
+            form_first(&a->form, &b, i);
         call_set(a->call, "Cache-Control", "no-cache");
         call_set(a->call, "X-Accel-Buffering", "no");
         call_begin(a->call, 200, EVENTS);
@@ -116,110 +83,137 @@ static void begin(struct answer *a)
 
 /* ---- the sink ---- */
 
+static size_t gathered(const struct answer *a)
+{
+    size_t n = 0;
+    for (int i = 0; i < a->n; i++)
+        n += form_choice_bytes(&a->choices[i].gathered);
+    return n;
+}
+
 static int on_token(struct answer *a, const struct thermo_event *ev)
 {
     struct server *s = a->s;
+    struct choice *c = &a->choices[ev->choice];
     int full = 0;
-    if (a->stream && ev->text_bytes) {
+    if (a->form.stream) {
         s->line.len = s->line.from = 0;
-        put_event(a, &s->line, ev->text, ev->text_bytes, 0, NULL);
-        full = call_put(a->call, s->line.at, s->line.len, 0) == CALL_FULL;
-    } else if (ev->text_bytes && a->text.len + ev->text_bytes > s->body_max) {
+        form_token(&a->form, &s->line, ev);
+        full = s->line.len && call_put(a->call, s->line.at, s->line.len, 0) == CALL_FULL;
+    } else if (gathered(a) + ev->text_bytes > s->body_max) {
         a->too_long = 1;
         thermo_cancel(s->t, ev->id);
-    } else if (ev->text_bytes) {
-        full = buffer_escape(&a->text, ev->text, ev->text_bytes, 0) < 0;
+    } else {
+        full = form_gather(&a->form, &c->gathered, ev) < 0;
     }
     if (full)
         return THERMO_PAUSE;
-    if (ev->n_tokens == 1)
+    if (!a->first_ns)
         a->first_ns = progress_now_ns();
     pthread_mutex_lock(&s->lock);
-    a->n_tokens = ev->n_tokens;
+    c->n_tokens = ev->n_tokens;
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
 
-/* What is wrong with an answer that began; 0: nothing. */
-static int fault(const struct answer *a, const struct thermo_event *ev, const char **message)
+static const char *fault_of(const struct answer *a, const struct thermo_event *ev)
 {
-    *message = ev->error.code ? ev->error.message : a->too_long ? "the answer is longer than --max-body; ask for a stream"
-             : "the client did not read its answer, or there was no memory for it, for too long";
-    return ev->error.code || a->too_long || !strcmp(ev->stop, "interrupted") ? 500 : 0;
+    return ev->error.code ? ev->error.message : a->too_long ? "the answer is longer than --max-body; ask for a stream"
+         : "the client did not read its answer, or there was no memory for it, for too long";
 }
 
-static void end_stream(struct answer *a, const struct thermo_event *ev)
+/* A choice has ended, and with the last one the stream. */
+static void end_stream(struct answer *a, const struct thermo_event *ev, int bad, int last)
 {
     struct buffer *b = &a->s->line;
-    const char *message;
-    int status = fault(a, ev, &message);
     b->len = b->from = 0;
-    if (ev->text_bytes && !status)
-        put_event(a, b, ev->text, ev->text_bytes, 0, NULL);
-    if (status) {
+    if (bad) {
         buffer_printf(b, "data: ");
-        server_error_text(b, status, NULL, NULL, message);
+        server_error_text(b, 500, NULL, NULL, fault_of(a, ev));
         buffer_printf(b, "\n\n");
     } else {
-        put_event(a, b, "", 0, 0, reason_of(ev));
+        form_token(&a->form, b, ev);
+        form_last(&a->form, b, ev);
     }
-    if (a->usage && !status) {
-        buffer_printf(b, "data: ");
-        put_head(a, b);
-        buffer_printf(b, "],");
-        put_usage(ev, b);
-        buffer_printf(b, "}\n\n");
-    }
-    buffer_printf(b, "data: [DONE]\n\n");
+    if (last && a->form.usage && !a->failed && !a->interrupted)
+        form_counts(&a->form, b, &a->usage);
+    if (last)
+        buffer_printf(b, "data: [DONE]\n\n");
     call_put(a->call, b->at, b->len, 1);
-    call_end(a->call);
+    if (last)
+        call_end(a->call);
 }
 
 static void end_whole(struct answer *a, const struct thermo_event *ev)
 {
     struct buffer b = { .pool = &a->s->pool };
-    const char *message;
-    int status = fault(a, ev, &message);
-    if (status) {
-        server_error(a->s, a->call, status, NULL, NULL, message);
+    if (a->failed || a->interrupted) {
+        server_error(a->s, a->call, 500, NULL, NULL, fault_of(a, ev));
         return;
     }
-    put_head(a, &b);
-    buffer_printf(&b, a->form == ASK_TEXT ? "{\"index\":0,\"text\":\"" : "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"");
-    buffer_put(&b, a->text.at ? a->text.at + a->text.from : "", a->text.len, 1);
-    buffer_escape(&b, ev->text, ev->text_bytes, 1);
-    buffer_printf(&b, "\"%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", a->form == ASK_TEXT ? "" : ",\"refusal\":null}", reason_of(ev));
-    put_usage(ev, &b);
-    buffer_printf(&b, "}\n");
+    form_head(&a->form, &b);
+    for (int i = 0; i < a->n; i++)
+        form_put_choice(&a->form, &b, &a->choices[i].gathered, i, a->choices[i].reason);
+    form_tail(&b, &a->usage);
     call_reply_buffer(a->call, 200, JSON, &b);
 }
 
-static void count_end(struct answer *a, const struct thermo_event *ev)
+static void unlink_answer(struct server *s, struct answer *a)
 {
-    struct server *s = a->s;
-    struct counts *n = &s->counts;
-    double took = (double)(progress_now_ns() - a->asked_ns) / 1e9;
-    pthread_mutex_lock(&s->lock);
     if (a->previous)
         a->previous->next = a->next;
     else
         s->answers = a->next;
     if (a->next)
         a->next->previous = a->previous;
-    if (ev->error.code || a->too_long)
+}
+
+static void count_end(struct answer *a)
+{
+    struct server *s = a->s;
+    struct counts *n = &s->counts;
+    double took = (double)(progress_now_ns() - a->asked_ns) / 1e9;
+    pthread_mutex_lock(&s->lock);
+    unlink_answer(s, a);
+    if (a->failed)
         n->failed++;
-    else if (!strcmp(ev->stop, "interrupted"))
+    else if (a->interrupted)
         n->cancelled++;
     else
         n->answered++;
-    n->prompt_tokens += (uint64_t)ev->prompt_tokens;
-    n->cached_tokens += (uint64_t)ev->shared_tokens;
-    n->tokens += (uint64_t)ev->n_tokens;
+    n->prompt_tokens += (uint64_t)a->usage.prompt;
+    n->cached_tokens += (uint64_t)a->usage.cached;
+    n->tokens += (uint64_t)a->usage.made;
     n->total_s += took;
     n->first_s += a->first_ns ? (double)(a->first_ns - a->asked_ns) / 1e9 : 0;
     n->n_first += a->first_ns != 0;
     s->mean_s += (took - s->mean_s) / 8;
     pthread_mutex_unlock(&s->lock);
+}
+
+static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
+{
+    int bad = ev->error.code || a->too_long, cut = !strcmp(ev->stop, "interrupted"), last = ++a->n_ended == a->n;
+    a->failed |= bad;
+    a->interrupted |= cut;
+    a->choices[ev->choice].reason = form_reason(ev->stop);
+    a->usage.prompt = ev->prompt_tokens;
+    a->usage.cached = ev->choice == 0 ? ev->shared_tokens : a->usage.cached;
+    a->usage.made += ev->n_tokens;
+    a->usage.thought += ev->n_thought_tokens;
+    if (!gone && a->form.stream)
+        end_stream(a, ev, bad || cut, last);
+    else if (!gone && form_gather(&a->form, &a->choices[ev->choice].gathered, ev) < 0)
+        a->failed = 1;
+    if (!last)
+        return;
+    count_end(a);
+    call_on_gone(a->call, NULL, NULL);
+    if (gone)
+        call_end(a->call);
+    else if (!a->form.stream)
+        end_whole(a, ev);
+    release(a);
 }
 
 static int sink(void *ctx, const struct thermo_event *ev)
@@ -232,15 +226,7 @@ static int sink(void *ctx, const struct thermo_event *ev)
         begin(a);
     if (ev->type == THERMO_TOKEN)
         return on_token(a, ev);
-    count_end(a, ev);
-    call_on_gone(a->call, NULL, NULL);
-    if (gone)
-        call_end(a->call);
-    else if (a->stream)
-        end_stream(a, ev);
-    else
-        end_whole(a, ev);
-    release(a);
+    on_end(a, ev, gone);
     return 0;
 }
 
@@ -248,19 +234,25 @@ static int sink(void *ctx, const struct thermo_event *ev)
 
 static struct answer *new_answer(struct server *s, struct call *c, const struct ask *of)
 {
-    struct answer *a = calloc(1, sizeof *a);
-    unsigned char random[12];
+    struct answer *a = calloc(1, sizeof *a + (size_t)of->n * sizeof a->choices[0]);
+    unsigned char random[12] = { 0 };
     if (!a)
         return NULL;
-    *a = (struct answer){ .s = s, .call = c, .form = of->form, .stream = of->stream, .usage = of->usage, .created = (int64_t)time(NULL),
-                          .asked_ns = progress_now_ns(), .text.pool = &s->pool };
+    a->s = s;
+    a->call = c;
+    a->n = of->n;
+    a->asked_ns = progress_now_ns();
+    a->form = (struct form){ .kind = of->form, .stream = of->stream, .usage = of->usage, .logprobs = of->logprobs,
+                             .created = (int64_t)time(NULL), .model = s->name, .t = s->t };
+    for (int i = 0; i < a->n; i++)
+        form_choice_init(&a->choices[i].gathered, &s->pool);
     atomic_init(&a->holders, 2);
     pthread_mutex_init(&a->begins, NULL);
-    int n = snprintf(a->id, sizeof a->id, "%s-", of->form == ASK_CHAT ? "chatcmpl" : "cmpl");
+    int n = snprintf(a->form.id, FORM_ID, "%s-", of->form == ASK_CHAT ? "chatcmpl" : "cmpl");
     if (getrandom(random, sizeof random, 0) != sizeof random)
-        memset(random, 0, sizeof random);
+        memcpy(random, &a->asked_ns, sizeof a->asked_ns);
     for (size_t i = 0; i < sizeof random; i++)
-        n += snprintf(a->id + n, sizeof a->id - (size_t)n, "%02x", random[i]);
+        n += snprintf(a->form.id + n, FORM_ID - (size_t)n, "%02x", random[i]);
     call_hold(c);
     return a;
 }
@@ -279,12 +271,7 @@ static void list(struct server *s, struct answer *a)
 static void unlist(struct server *s, struct answer *a)
 {
     pthread_mutex_lock(&s->lock);
-    if (a->previous)
-        a->previous->next = a->next;
-    else
-        s->answers = a->next;
-    if (a->next)
-        a->next->previous = a->previous;
+    unlink_answer(s, a);
     s->counts.refused++;
     pthread_mutex_unlock(&s->lock);
 }
@@ -322,18 +309,27 @@ void answer_begin(struct server *s, struct call *c, const struct ask *of)
         if (atomic_load(&a->gone))
             thermo_cancel(s->t, number);
         begin(a);
-        call_keep_alive(c, JSON, a->stream ? ": \n\n" : " ");
+        call_keep_alive(c, JSON, a->form.stream ? ": \n\n" : " ");
     }
     release(a);
+}
+
+int answer_count(const struct server *s)
+{
+    int n = 0;
+    for (const struct answer *a = s->answers; a; a = a->next)
+        n += a->n;
+    return n;
 }
 
 void answer_slots(struct server *s, struct buffer *b)
 {
     int i = 0;
     pthread_mutex_lock(&s->lock);
-    for (const struct answer *a = s->answers; a; a = a->next, i++)
-        buffer_printf(b, "%s{\"id\":%d,\"id_task\":\"%s\",\"n_ctx\":%d,\"is_processing\":true,\"n_decoded\":%d}", i ? "," : "", i, a->id,
-                      s->context, a->n_tokens);
+    for (const struct answer *a = s->answers; a; a = a->next)
+        for (int k = 0; k < a->n; k++, i++)
+            buffer_printf(b, "%s{\"id\":%d,\"n_ctx\":%d,\"is_processing\":true,\"request\":\"%s\",\"choice\":%d,\"n_decoded\":%d}",
+                          i ? "," : "", i, s->context, a->form.id, k, a->choices[k].n_tokens);
     pthread_mutex_unlock(&s->lock);
     for (; i < s->sequences; i++)
         buffer_printf(b, "%s{\"id\":%d,\"n_ctx\":%d,\"is_processing\":false}", i ? "," : "", i, s->context);

@@ -7,6 +7,9 @@
 /* Submits what was asked, and answers. */
 void answer_begin(struct server *s, struct call *c, const struct ask *of);
 
+/* How many are open; under the server's lock. */
+int answer_count(const struct server *s);
+
 /* Those that are open, as the inside of a JSON array: of /slots. */
 void answer_slots(struct server *s, struct buffer *b);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, ONLY };
+enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, ONLY };
 
 struct field {
     struct fields row;
@@ -40,10 +40,10 @@ struct field {
     { TAKEN("seed"), SEED, "seed", -1, 0x1p53, NULL }, \
     { TAKEN("stop"), STOP, "stop", 0, 0, NULL }, \
     { TAKEN("ignore_eos"), FLAG, "ignore_eos", 0, 0, NULL }, \
-    DEFAULT("n", "1", "one answer a request"), \
-    IF_EMPTY("frequency_penalty", "\"repeat_penalty\" is the one that there is"), \
-    IF_EMPTY("presence_penalty", "\"repeat_penalty\" is the one that there is"), \
-    IF_EMPTY("logit_bias", "logits are used as they are"), \
+    { TAKEN("n"), CHOICES, "choices", 1, 4096, NULL }, \
+    { TAKEN("frequency_penalty"), REAL, "frequency_penalty", -2, 2, NULL }, \
+    { TAKEN("presence_penalty"), REAL, "presence_penalty", -2, 2, NULL }, \
+    { TAKEN("logit_bias"), COPY, "logit_bias", 0, 0, NULL }, \
     REFUSED("repetition_penalty", "its name here is \"repeat_penalty\""), \
     REFUSED("n_predict", "its name here is \"max_tokens\""), \
     NO_EFFECT("user"), NO_EFFECT("safety_identifier"), NO_EFFECT("prompt_cache_key"), NO_EFFECT("prompt_cache_retention"), \
@@ -54,9 +54,11 @@ static const struct field chat_fields[] = {
     { TAKEN("messages"), COPY, "messages", 0, 0, NULL },
     { TAKEN("max_completion_tokens"), INT, "n", 0, MOST_TOKENS, NULL },
     { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
+    { TAKEN("logprobs"), LOGPROBS, NULL, 0, 0, NULL },
+    { TAKEN("top_logprobs"), TOPS, "logprobs", 0, 20, NULL },
+    { TAKEN("chat_template_kwargs"), EFFORT, "template_args", 0, 0, NULL },
+    { TAKEN("reasoning_effort"), EFFORT, "template_args", 0, 0, NULL },
     NO_EFFECT("store"),
-    IF_EMPTY("logprobs", "answers have none"),
-    IF_EMPTY("top_logprobs", "answers have none"),
     IF_EMPTY("tools", "describe them in a system message"),
     DEFAULT("tool_choice", "\"none\" \"auto\"", "there are no tools"),
     NO_EFFECT("parallel_tool_calls"),
@@ -65,7 +67,6 @@ static const struct field chat_fields[] = {
     DEFAULT("response_format", "{\"type\":\"text\"}", "answers are what the model writes"),
     DEFAULT("modalities", "[\"text\"]", "models write text alone"),
     DEFAULT("verbosity", "\"medium\"", "say it in a message"),
-    IF_EMPTY("reasoning_effort", "say it in a message"),
     IF_EMPTY("audio", "models write text alone"),
     IF_EMPTY("prediction", "the server guesses by itself where --guess is given"),
     IF_EMPTY("web_search_options", "no program here opens a connection"),
@@ -74,10 +75,10 @@ static const struct field chat_fields[] = {
     SAMPLING,
     { TAKEN("prompt"), PROMPT, "prompt", 0, 0, NULL },
     { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
-    DEFAULT("best_of", "1", "one answer a request"),
+    DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
     IF_EMPTY("echo", "put the prompt before the answer"),
     IF_EMPTY("suffix", "models continue a text"),
-    IF_EMPTY("logprobs", "answers have none"),
+    { TAKEN("logprobs"), TOPS, "logprobs", 0, 20, NULL },
     LAST
 };
 
@@ -161,6 +162,34 @@ static int add_prompt(struct ask *a, const struct field *f, const struct js *v, 
     return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids; one prompt a request");
 }
 
+/* chat_template_kwargs, and reasoning_effort as a variable of that name: an object for the template. "none": it is told not to think. */
+static int add_args(struct ask *a, const struct js *body, struct err *e)
+{
+    const struct js *args = js_get(body, "chat_template_kwargs"), *effort = js_get(body, "reasoning_effort");
+    const char *how = js_str(effort);
+    if (fields_given(args) && !js_is_object(args))
+        return err_set(e, ERR_FORMAT, "\"chat_template_kwargs\" is not an object");
+    if (fields_given(effort) && (!how || strspn(how, "abcdefghijklmnopqrstuvwxyz") != strlen(how) || strlen(how) > 16))
+        return err_set(e, ERR_FORMAT, "\"reasoning_effort\" is not a word, as \"none\", \"low\", \"medium\" or \"high\"");
+    if (how && !strcmp(how, "none")) {
+        int r = add(a, "thinking", "\"off\"", e);
+        return r < 0 || !fields_given(args) ? r : add_json(a, "template_args", args, e);
+    }
+    char *text = fields_given(args) ? js_text(args, 0, 0) : strdup("{}");
+    struct buffer b = { 0 };
+    int bad = !text;
+    if (!bad && how)
+        bad = buffer_printf(&b, "{\"reasoning_effort\":\"%s\"%s", how, text[1] == '}' ? "" : ",") < 0 ||
+              buffer_put(&b, text + 1, strlen(text + 1), 1) < 0;
+    else if (!bad)
+        bad = buffer_put(&b, text, strlen(text), 1) < 0;
+    bad |= buffer_put(&b, "", 1, 1) < 0;
+    int r = bad ? no_memory(e) : add(a, "template_args", b.at, e);
+    buffer_drop(&b);
+    free(text);
+    return r;
+}
+
 static int check_only(const struct field *f, const struct js *v, struct err *e)
 {
     char *text = js_text(v, 0, 0);
@@ -173,8 +202,10 @@ static int check_only(const struct field *f, const struct js *v, struct err *e)
     return found ? 0 : err_set(e, ERR_UNSUPPORTED, "\"%s\" is taken as %s alone: %s", f->row.name, f->only, f->row.why);
 }
 
-static int read_field(struct ask *a, const struct field *f, const struct js *v, struct err *e)
+static int read_field(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
+    double x = 0;
+    int r;
     switch (f->kind) {
     case COPY: return add_json(a, f->to, v, e);
     case INT:
@@ -184,12 +215,27 @@ static int read_field(struct ask *a, const struct field *f, const struct js *v, 
     case OPTIONS: return set_options(a, v, e);
     case PROMPT: return add_prompt(a, f, v, e);
     case ONLY: return check_only(f, v, e);
+    case EFFORT: return add_args(a, body, e);
+    case CHOICES:
+        if ((r = add_number(a, f, v, e)) < 0)
+            return r;
+        js_num(v, &x);
+        a->n = (int)x;
+        return 0;
+    case TOPS:
+        if (a->form == ASK_CHAT && !a->logprobs)
+            return err_set(e, ERR_FORMAT, "\"top_logprobs\" needs \"logprobs\": true");
+        a->logprobs = 1;
+        return add_number(a, f, v, e);
     case FLAG:
+    case LOGPROBS:
     case STREAM:
         if (js_bool(v) < 0)
             return err_set(e, ERR_FORMAT, "\"%s\" is not true or false", f->row.name);
         if (f->kind == STREAM)
             a->stream = js_bool(v);
+        if (f->kind == LOGPROBS)
+            a->logprobs = js_bool(v);
         return f->kind == FLAG ? add_json(a, f->to, v, e) : 0;
     default: return 0;
     }
@@ -216,7 +262,7 @@ static int read_all(const struct js *j, struct ask *a, struct err *e)
             again |= !strcmp(taken[i], f->to);
         if (!fields_given(v) || again)
             continue;
-        r = read_field(a, f, v, e);
+        r = read_field(a, f, j, v, e);
         if (f->to && n < 32)
             taken[n++] = f->to;
         limited |= f->to && !strcmp(f->to, "n");
@@ -230,7 +276,7 @@ static int read_all(const struct js *j, struct ask *a, struct err *e)
 
 int ask_read(const struct js *j, enum ask_form form, struct ask *out, struct err *e)
 {
-    *out = (struct ask){ .form = form };
+    *out = (struct ask){ .form = form, .n = 1 };
     int r = fields_check(j, &table_of(form)->row, sizeof *chat_fields, "the body", e);
     if (r == 0)
         r = buffer_put(&out->fields, "{", 1, 1) < 0 ? no_memory(e) : check_twice(j, e);

@@ -13,6 +13,7 @@ enum ask_form { ASK_CHAT, ASK_TEXT }; /* chat/completions, completions */
 struct ask {
     enum ask_form form;
     int stream, usage;       /* usage: a chunk with counts at a stream's end */
+    int n, logprobs;         /* choices; whether tokens have log-probabilities */
     struct buffer fields;    /* a JSON object, for the library */
 };
 

@@ -28,7 +28,7 @@
 #define SPARE        8            /* connections beyond the limit, which are told so */
 #define SWALLOW      (64u << 20)  /* of a body that is refused, so that its sender reads why */
 #define HEADERS      8
-#define HEADER_BYTES 256
+#define HEADER_BYTES 320
 #define PATH_BYTES   256
 #define TICK_MS      500
 
@@ -280,7 +280,7 @@ static struct call *new_call(struct http *h, struct MHD_Connection *conn, const 
         call_set(c, "Retry-After", draining ? "10" : "1");
     }
     if (!c->refused)
-        c->refused = h->config.door(h->config.ctx, c);
+        c->refused = h->config.door(h->config.ctx, c, &c->why);
     return c;
 }
 

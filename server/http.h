@@ -25,8 +25,8 @@ struct http_config {
     int idle_s;             /* without a byte from or to it a connection is closed */
     int patience_ms;        /* an answer that says nothing for so long sends a sign of life */
     void *ctx;              /* of: */
-    /* 0, or the status that the call is refused with; it may set the reply's text (call_error_text) and headers. */
-    int (*door)(void *ctx, struct call *c);
+    /* 0, or the status that the call is refused with, and why (constant); it may set headers of the answer. */
+    int (*door)(void *ctx, struct call *c, const char **message);
     void (*handle)(void *ctx, struct call *c); /* the worker's */
     void (*wake)(void *ctx);                   /* a buffer that was full has room */
     /* The body of an error that HTTP itself has. */

@@ -1,6 +1,9 @@
 /* thermo-serve: a model behind HTTP, in the forms that programs know. */
 #include "server/paths.h"
 
+#include "server/door.h"
+#include "server/notify.h"
+
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/print.h"
@@ -29,7 +32,9 @@ static const struct opt_usage usage = {
 };
 
 struct args {
-    const char *model, *plan, *name;
+    const char *model, *plan, *name, *host, *keys;
+    int fd;               /* that listens already, or -1 */
+    struct door door;
     uint64_t memory, body, buffers;
     int port, connections, sequences, n_more;
     char **more;
@@ -37,7 +42,20 @@ struct args {
 
 static void init(struct args *a)
 {
-    *a = (struct args){ .port = 8080, .connections = 64, .body = 1 << 20, .buffers = 4 << 20 };
+    *a = (struct args){ .port = 8080, .fd = -1, .connections = 64, .body = 1 << 20, .buffers = 4 << 20 };
+}
+
+/* Others reach it with a key alone. */
+static int check_doors(struct args *a, struct err *e)
+{
+    int r = notify_socket(&a->fd, e);
+    if (r == 0)
+        r = door_open(&a->door, a->keys, e);
+    if (r < 0 || a->door.n_keys)
+        return r;
+    int local = a->fd >= 0 ? notify_local(a->fd) : !a->host || door_loopback(a->host);
+    return local ? 0 : err_set(e, ERR_USAGE, "%s is reached by others: --api-key-file, or THERMO_API_KEY, has to say who may ask",
+                               a->fd >= 0 ? "the socket of LISTEN_FDS" : a->host);
 }
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
@@ -53,6 +71,15 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "How many requests are answered at once; three times as many more wait.", .def = "the plan's" },
         { .name = "port", .type = OPT_INT, .dest = &a->port, .arg = "N", .min = 0, .max = 65535,
           .help = "Port; 0: any that is free. The line on standard output names it.", .def = "8080" },
+        { .name = "host", .type = OPT_STRING, .dest = &a->host, .arg = "ADDRESS",
+          .help = "Address to listen at, as 0.0.0.0 or ::. One that others reach needs a key.", .def = "127.0.0.1" },
+        { .name = "api-key-file", .type = OPT_STRING, .dest = &a->keys, .arg = "FILE", .file = OPT_READ,
+          .help = "Keys, a line each: requests need one of them (Authorization: Bearer KEY, or x-api-key: KEY). Without it the "
+                  "environment's THERMO_API_KEY is the key, if it is there." },
+        { .name = "allow-host", .type = OPT_LIST, .dest = &a->door.hosts, .arg = "NAME",
+          .help = "A name that requests may be for (Host), beside addresses and localhost; *: any." },
+        { .name = "allow-origin", .type = OPT_LIST, .dest = &a->door.origins, .arg = "ORIGIN",
+          .help = "Whose pages may ask, as https://example.org; *: anybody's." },
         { .name = "name", .type = OPT_STRING, .dest = &a->name, .arg = "NAME", .help = "Name of the model in answers.",
           .def = "that of its file" },
         { .name = "connections", .type = OPT_INT, .dest = &a->connections, .arg = "N", .min = 1, .max = 4096,
@@ -68,7 +95,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     a->n_more = n_pos;
     if (r == 0 && n_pos && argv[1][0] != '-')
         r = err_set(e, ERR_USAGE, "unexpected argument '%s'; options of the engine come after --; see thermo-serve --help", argv[1]);
-    return r;
+    return r < 0 || r > 0 ? r : check_doors(a, e);
 }
 
 /* The file's name without folder and ending. */
@@ -139,17 +166,16 @@ static void serve(struct server *s, const struct cancel *asked)
     while (!cancel_asked(asked))
         poll(NULL, 0, LOOK_MS);
     log_info("ending: what is open is finished; a second signal ends at once");
-    atomic_store(&s->draining, 1);
+    notify_say("STOPPING=1");
     http_drain(s->http);
     while (!http_idle(s->http))
         poll(NULL, 0, LOOK_MS);
 }
 
-static int door(void *ctx, struct call *c)
+static int door(void *ctx, struct call *c, const char **message)
 {
-    (void)ctx;
-    (void)c;
-    return 0;
+    const struct server *s = ctx;
+    return door_look(s->door, c, message);
 }
 
 static void wake(void *ctx)
@@ -161,8 +187,8 @@ static void wake(void *ctx)
 static struct http_config config_of(struct server *s, const struct args *a)
 {
     return (struct http_config){
-        .port = a->port, .fd = -1, .connections = a->connections, .body_max = (size_t)a->body, .pool = &s->pool, .idle_s = 60,
-        .patience_ms = 10000, .ctx = s, .door = door, .handle = paths_handle, .wake = wake, .error = server_http_error,
+        .host = a->host, .port = a->port, .fd = a->fd, .connections = a->connections, .body_max = (size_t)a->body, .pool = &s->pool,
+        .idle_s = 60, .patience_ms = 10000, .ctx = s, .door = door, .handle = paths_handle, .wake = wake, .error = server_http_error,
     };
 }
 
@@ -179,7 +205,10 @@ static int open_http(struct server *s, const struct args *a, struct err *e)
     int r = http_open(&c, &s->http, e);
     if (r < 0)
         return r;
-    print("listening on http://127.0.0.1:%d\n", http_port(s->http));
+    const char *host = a->host ? a->host : "127.0.0.1", *six = strchr(host, ':');
+    if (a->fd < 0)
+        print("listening on http://%s%s%s:%d\n", six ? "[" : "", host, six ? "]" : "", http_port(s->http));
+    notify_say("READY=1");
     return file_stdout(e);
 }
 
@@ -222,12 +251,13 @@ static int serve_main(int argc, char **argv)
     struct server s = { .lock = PTHREAD_MUTEX_INITIALIZER };
     init(&a);
     int r = parse(&a, argc, argv, &e);
-    if (r > 0)
-        return 0;
-    if (r < 0)
-        return opt_fail(&e);
+    if (r) {
+        door_close(&a.door);
+        return r < 0 ? opt_fail(&e) : 0;
+    }
     struct cancel *asked = file_catch_interrupt();
     char *name = name_of(a.model);
+    s.door = &a.door;
     s.name = a.name ? a.name : name ? name : "model";
     s.since = (int64_t)time(NULL);
     s.pool.most = (size_t)a.buffers;
@@ -237,6 +267,7 @@ static int serve_main(int argc, char **argv)
     r = run(&s, &a, asked, &e);
     buffer_drop(&s.line);
     free(name);
+    door_close(&a.door);
     if (r == ERR_INTR)
         return err_exit_status(r);
     return r < 0 ? opt_fail(&e) : 0;

@@ -3,6 +3,9 @@
 
 #include "server/answer.h"
 
+#include "common/base/fields.h"
+#include "common/base/print.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +36,11 @@ static void put_model(struct server *s, struct buffer *b)
 static void models(struct server *s, struct call *c)
 {
     struct buffer b = { .pool = &s->pool };
+    if (!strncmp(call_path(c), "/models/", 8) || !strncmp(call_path(c), "/v1/models/", 11)) {
+        put_model(s, &b);
+        ok(c, &b);
+        return;
+    }
     buffer_printf(&b, "{\"object\":\"list\",\"data\":[");
     put_model(s, &b);
     buffer_printf(&b, "],\"models\":[{\"name\":");
@@ -43,24 +51,214 @@ static void models(struct server *s, struct call *c)
     ok(c, &b);
 }
 
-/* ---- generating ---- */
+static void slots(struct server *s, struct call *c)
+{
+    struct buffer b = { .pool = &s->pool };
+    buffer_put(&b, "[", 1, 1);
+    answer_slots(s, &b);
+    buffer_put(&b, "]", 1, 1);
+    ok(c, &b);
+}
 
-static void generate(struct server *s, struct call *c, enum ask_form form)
+static void props(struct server *s, struct call *c)
+{
+    struct buffer b = { .pool = &s->pool };
+    char *text = thermo_describe(s->t);
+    if (!text) {
+        server_error(s, c, 503, NULL, NULL, "out of memory");
+        return;
+    }
+    buffer_printf(&b, "{\"total_slots\":%d,\"model_alias\":", s->sequences);
+    buffer_string(&b, s->name);
+    buffer_printf(&b, ",\"n_ctx\":%d,\"build_info\":\"thermocline %s\",\"engine\":", s->context, thermo_version());
+    buffer_put(&b, text, strlen(text), 1);
+    buffer_put(&b, "}", 1, 1);
+    thermo_free(text);
+    ok(c, &b);
+}
+
+/* ---- figures ---- */
+
+static void gauge(struct buffer *b, const char *name, const char *type, const char *help, double v)
+{
+    char text[PRINT_NUMBER];
+    print_json_number(text, 15, v);
+    buffer_printf(b, "# HELP thermo_%s %s\n# TYPE thermo_%s %s\nthermo_%s %s\n", name, help, name, type, name, text);
+}
+
+/* What the library counts, by its names. */
+static void engine_figures(struct server *s, struct buffer *b)
+{
+    static const struct { const char *key, *name, *type, *help; } rows[] = {
+        { "passes", "passes_total", "counter", "Passes over the model." },
+        { "reads", "reads_total", "counter", "Reads from storage." },
+        { "read_bytes", "read_bytes_total", "counter", "Bytes read from storage." },
+        { "memory_bytes", "memory_limit_bytes", "gauge", "Limit of memory." },
+        { "account_bytes", "memory_account_bytes", "gauge", "Memory that the account has." },
+        { "peak_bytes", "memory_peak_bytes", "gauge", "Most memory that the process had." },
+    };
+    struct err e;
+    char *text = thermo_describe(s->t);
+    struct js *j = text ? js_parse(text, strlen(text), "the model", &e) : NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double v;
+        if (js_num(js_get(j, rows[i].key), &v))
+            gauge(b, rows[i].name, rows[i].type, rows[i].help, v);
+    }
+    js_free(j);
+    thermo_free(text);
+}
+
+static void metrics(struct server *s, struct call *c)
+{
+    struct buffer b = { .pool = &s->pool };
+    pthread_mutex_lock(&s->lock);
+    struct counts n = s->counts;
+    int open = answer_count(s);
+    pthread_mutex_unlock(&s->lock);
+    gauge(&b, "requests_open", "gauge", "Requests that are made or wait.", open);
+    gauge(&b, "sequences", "gauge", "Requests that are made at once, at most.", s->sequences);
+    gauge(&b, "requests_total", "counter", "Requests that generate.", (double)n.asked);
+    gauge(&b, "requests_answered_total", "counter", "Of these, answered to their end.", (double)n.answered);
+    gauge(&b, "requests_refused_total", "counter", "Refused: a field is wrong, or no place was free.", (double)n.refused);
+    gauge(&b, "requests_cancelled_total", "counter", "Ended by their clients.", (double)n.cancelled);
+    gauge(&b, "requests_failed_total", "counter", "Failed while they were made.", (double)n.failed);
+    gauge(&b, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)n.prompt_tokens);
+    gauge(&b, "prompt_tokens_cached_total", "counter", "Of these, found in memory.", (double)n.cached_tokens);
+    gauge(&b, "tokens_total", "counter", "Tokens that were made.", (double)n.tokens);
+    gauge(&b, "first_token_seconds_sum", "counter", "Time to the first token, summed.", n.first_s);
+    gauge(&b, "first_token_seconds_count", "counter", "Over so many requests.", (double)n.n_first);
+    gauge(&b, "request_seconds_sum", "counter", "Time of requests, summed.", n.total_s);
+    gauge(&b, "buffer_bytes", "gauge", "Memory of bodies and answers on their way.", (double)atomic_load(&s->pool.used));
+    engine_figures(s, &b);
+    call_reply_buffer(c, 200, "text/plain; version=0.0.4", &b);
+}
+
+/* ---- tokens and templates ---- */
+
+static void bad(struct server *s, struct call *c, int code, const char *message)
+{
+    char param[ASK_NAME];
+    ask_param(ASK_CHAT, message, 0, param);
+    server_error(s, c, code == THERMO_E_MEMORY ? 503 : 400, *param ? param : NULL, NULL, message);
+}
+
+/* The body, as an object with these fields; NULL: an error was answered. */
+static struct js *body_of(struct server *s, struct call *c, const struct fields *rows)
 {
     struct err e = { 0 };
-    struct ask a = { 0 };
-    char param[ASK_NAME];
     size_t n;
     const char *text = call_body(c, &n);
     struct js *j = js_parse_within(text, n, s->json_max, "the body", &e);
-    call_drop_body(c);
-    int r = j ? ask_read(j, form, &a, &e) : e.code;
-    js_free(j);
-    if (r < 0) {
-        ask_param(form, e.msg, 0, param);
-        server_error(s, c, r == ERR_NOMEM ? 503 : 400, *param ? param : NULL, NULL, e.msg);
-        return;
+    if (!j || (rows && fields_check(j, rows, sizeof *rows, "the body", &e) < 0)) {
+        bad(s, c, e.code, e.msg);
+        js_free(j);
+        return NULL;
     }
+    return j;
+}
+
+#define TAKEN(name) { name, FIELDS_TAKEN, NULL }
+#define LAST { NULL, FIELDS_TAKEN, NULL }
+
+static void put_tokens(struct server *s, struct buffer *b, const int32_t *ids, size_t n, int pieces)
+{
+    buffer_printf(b, "{\"tokens\":[");
+    for (size_t i = 0; i < n; i++) {
+        buffer_printf(b, pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "", ids[i]);
+        if (pieces) {
+            size_t bytes;
+            const char *piece = thermo_piece(s->t, ids[i], &bytes);
+            buffer_put(b, "\"", 1, 1);
+            buffer_escape(b, piece, bytes, 1);
+            buffer_put(b, "\"}", 2, 1);
+        }
+    }
+    buffer_printf(b, "]}");
+}
+
+/* add_special false: without what a prompt begins with, which is what no text at all has. */
+static void tokenize(struct server *s, struct call *c)
+{
+    static const struct fields rows[] = { TAKEN("content"), TAKEN("add_special"), TAKEN("parse_special"), TAKEN("with_pieces"), LAST };
+    struct js *j = body_of(s, c, rows);
+    const char *text = js_str(js_get(j, "content"));
+    struct thermo_error e = { 0 };
+    struct buffer b = { .pool = &s->pool };
+    int32_t *ids = NULL, *none = NULL;
+    size_t n = 0, begin = 0;
+    if (!j)
+        return;
+    int r = text ? thermo_tokenize(s->t, text, strlen(text), js_bool(js_get(j, "parse_special")) == 1, &ids, &n, &e) : THERMO_E_FORMAT;
+    if (r == 0 && js_bool(js_get(j, "add_special")) != 1)
+        r = thermo_tokenize(s->t, "", 0, 0, &none, &begin, &e);
+    if (r < 0) {
+        bad(s, c, r, text ? e.message : "\"content\" is not a string");
+    } else {
+        begin = begin <= n && !memcmp(ids, none, begin * sizeof *ids) ? begin : 0;
+        put_tokens(s, &b, ids + begin, n - begin, js_bool(js_get(j, "with_pieces")) == 1);
+        ok(c, &b);
+    }
+    thermo_free(ids);
+    thermo_free(none);
+    js_free(j);
+}
+
+static void detokenize(struct server *s, struct call *c)
+{
+    static const struct fields rows[] = { TAKEN("tokens"), LAST };
+    struct js *j = body_of(s, c, rows);
+    const struct js *tokens = js_get(j, "tokens");
+    struct buffer b = { .pool = &s->pool };
+    int fits = js_is_array(tokens);
+    if (!j)
+        return;
+    buffer_printf(&b, "{\"content\":\"");
+    struct buffer text = { .pool = &s->pool };
+    for (size_t i = 0; fits && i < js_len(tokens); i++) {
+        int64_t id;
+        size_t n;
+        fits = js_int(js_at(tokens, i), &id) && id >= 0 && id <= INT32_MAX;
+        const char *piece = fits ? thermo_piece(s->t, (int32_t)id, &n) : NULL;
+        fits = fits && buffer_put(&text, piece, n, 0) == 0;
+    }
+    buffer_escape(&b, text.len ? text.at : "", text.len, 1);
+    buffer_printf(&b, "\"}");
+    buffer_drop(&text);
+    js_free(j);
+    if (fits) {
+        ok(c, &b);
+    } else {
+        buffer_drop(&b);
+        bad(s, c, THERMO_E_FORMAT, "\"tokens\" is not an array of token ids");
+    }
+}
+
+/* ---- generating ---- */
+
+static int read_ask(struct server *s, struct call *c, enum ask_form form, struct ask *a)
+{
+    struct err e = { 0 };
+    struct js *j = body_of(s, c, NULL);
+    call_drop_body(c);
+    if (!j)
+        return -1;
+    int r = ask_read(j, form, a, &e);
+    js_free(j);
+    if (r == 0 && a->n > s->sequences) {
+        r = err_set(&e, ERR_LIMIT, "\"n\" is %d; there are %d sequences (--sequences, and thermo-plan's --max-batch)", a->n, s->sequences);
+        ask_done(a);
+    }
+    if (r < 0)
+        bad(s, c, r, e.msg);
+    return r;
+}
+
+static void generate(struct server *s, struct call *c, enum ask_form form)
+{
+    struct ask a = { 0 };
+    if (read_ask(s, c, form, &a) < 0)
+        return;
     answer_begin(s, c, &a);
     ask_done(&a);
 }
@@ -70,13 +268,48 @@ static void chat(struct server *s, struct call *c)
     generate(s, c, ASK_CHAT);
 }
 
+static void complete(struct server *s, struct call *c)
+{
+    generate(s, c, ASK_TEXT);
+}
+
+/* Fields are those of a chat: what it would read. */
+static void apply(struct server *s, struct call *c)
+{
+    struct ask a = { 0 };
+    struct thermo_error e = { 0 };
+    struct buffer b = { .pool = &s->pool };
+    char *text = NULL;
+    size_t n;
+    if (read_ask(s, c, ASK_CHAT, &a) < 0)
+        return;
+    int r = thermo_render(s->t, a.fields.at, a.fields.len, &text, &n, &e);
+    ask_done(&a);
+    if (r < 0) {
+        bad(s, c, r, e.message);
+        return;
+    }
+    buffer_printf(&b, "{\"prompt\":");
+    buffer_string(&b, text);
+    buffer_put(&b, "}", 1, 1);
+    thermo_free(text);
+    ok(c, &b);
+}
+
 static const struct route {
     const char *method, *path;
     void (*answer)(struct server *s, struct call *c);
 } routes[] = {
     { "GET", "/health", health },
     { "GET", "/models", models },
+    { "GET", "/metrics", metrics },
+    { "GET", "/slots", slots },
+    { "GET", "/props", props },
     { "POST", "/chat/completions", chat },
+    { "POST", "/completions", complete },
+    { "POST", "/tokenize", tokenize },
+    { "POST", "/detokenize", detokenize },
+    { "POST", "/apply-template", apply },
 };
 
 void paths_handle(void *ctx, struct call *c)
@@ -88,8 +321,13 @@ void paths_handle(void *ctx, struct call *c)
         path += 3;
     if (!strcmp(method, "HEAD"))
         method = "GET";
+    if (!strcmp(method, "OPTIONS")) { /* what a browser asks before a page may; the door has said it */
+        call_set(c, "Allow", "GET, POST, OPTIONS");
+        call_reply(c, 204, JSON, "", 0);
+        return;
+    }
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (!strcmp(routes[i].path, path)) {
+        if (!strcmp(routes[i].path, path) || (routes[i].answer == models && !strncmp(path, "/models/", 8))) {
             found = &routes[i];
             if (!strcmp(found->method, method)) {
                 found->answer(s, c);

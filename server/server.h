@@ -27,7 +27,7 @@ struct server {
     int64_t since;                    /* it was loaded, seconds since 1970 */
     size_t body_max, json_max;
     int sequences, context;
-    atomic_int draining;
+    const struct door *door;
     pthread_mutex_t lock;             /* of what follows */
     struct answer *answers;
     struct counts counts;

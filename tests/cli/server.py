@@ -19,7 +19,7 @@ BIN, PACK, PLAN, TEMPLATE = sys.argv[1:5]
 
 class Server:
     def __init__(self, *more, engine=(), env=None):
-        self.process = subprocess.Popen([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--max-body', '64KiB', '--buffers', '256KiB', '--connections', '16',
+        self.process = subprocess.Popen([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--max-body', '64KiB', '--buffers', '1MiB', '--connections', '48',
                                          *more, '--', '--chat-template', TEMPLATE,
                                          *engine], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
@@ -73,7 +73,7 @@ def small(s):
     for path in ('/v1/models', '/models'):
         r = s.ask(path)
         m = json.loads(r[2])
-        point(r[0] == 200 and m['data'][0]['id'] == 'model' and m['models'][0]['name'] == 'model', path, str(r))
+        point(r[0] == 200 and m['data'][0]['id'] == 'split' and m['models'][0]['name'] == 'split', path, str(r))
     point(error_of(s.ask('/v1/nothing'), 404)['type'] == 'not_found_error', 'no such path: 404')
     r = s.ask('/v1/chat/completions')
     point(error_of(r, 405) and r[1]['allow'] == 'POST', 'no such method: 405 with Allow')
@@ -106,7 +106,7 @@ def whole(s):
 def errors(s):
     cases = [(user('x', max_token=3), 'max_token', 'the nearest is "max_tokens"'), (user('x', temperature=-1), 'temperature', 'from 0 to 100'),
              ({'temperature': 0}, 'messages', 'is missing'), (user('x', stream='yes'), 'stream', 'true or false'),
-             (user('x', n=2), 'n', '1 alone'), (user('x', tools=[{}]), 'tools', 'not supported'), (user('x', stop=3), 'stop', 'neither'),
+             (user('x', tools=[{}]), 'tools', 'not supported'), (user('x', stop=3), 'stop', 'neither'),
              (user('x', max_completion_tokens=5), 'max_tokens', 'differ'), (user('x', response_format={'type': 'json_object'}), 'response_format', 'alone'),
              ({'messages': [{'role': 'user', 'contents': 'x'}]}, 'messages', '"contents"'), ({'messages': 3}, 'messages', 'not an array'),
              (user('x', stream_options={'usage': True}), 'stream_options', '"usage"'), (b'{', None, 'ends in the middle'), (b'[]', None, 'no JSON object'),
@@ -127,13 +127,226 @@ def open_ones(s):
     return [a for a in json.loads(s.ask('/slots')[2]) if a['is_processing']]
 
 
+def metric(s, name):
+    return float(re.search(rf'^thermo_{name} (\S+)$', s.ask('/metrics')[2], re.M)[1])
+
+
+def content(answer):
+    return json.loads(answer[2])['choices'][0]['message']['content']
+
+
+def several(s):
+    """Choices, log-probabilities, penalties, biases."""
+    want = [content(s.ask('/v1/chat/completions', user('A cat', temperature=1, seed=7 + i))) for i in range(3)]
+    a = json.loads(s.ask('/v1/chat/completions', user('A cat', temperature=1, seed=7, n=3))[2])
+    got = [c['message']['content'] for c in a['choices']]
+    point(got == want and [c['index'] for c in a['choices']] == [0, 1, 2] and a['usage']['completion_tokens'] == 36, 'n: each is what it is alone', str(a))
+    events = s.events('/v1/chat/completions', user('A cat', temperature=1, seed=7, n=3))
+    texts = ['', '', '']
+    for e in events:
+        texts[e['choices'][0]['index']] += e['choices'][0]['delta'].get('content', '')
+    roles = sum('role' in e['choices'][0]['delta'] for e in events)
+    ends = sum(e['choices'][0]['finish_reason'] is not None for e in events)
+    point(texts == want and roles == ends == 3, 'n, streamed', str(events))
+    a = json.loads(s.ask('/v1/chat/completions', user('A cat', logprobs=True, top_logprobs=3))[2])['choices'][0]
+    tokens = a['logprobs']['content']
+    text = b''.join(bytes(t['bytes']) for t in tokens).decode()
+    point(len(tokens) == 12 and text == a['message']['content'] and all(len(t['top_logprobs']) == 3 and t['logprob'] == t['top_logprobs'][0]['logprob']
+          and t['logprob'] <= 0 for t in tokens), 'logprobs of a greedy text: each token is the likeliest', str(a))
+    events = s.events('/v1/chat/completions', user('A cat', logprobs=True, top_logprobs=3))
+    streamed = [t for e in events if e['choices'][0]['logprobs'] for t in e['choices'][0]['logprobs']['content']]
+    point(streamed == tokens, 'logprobs, streamed', str(events[:3]))
+    ids = json.loads(s.ask('/tokenize', {'content': a['message']['content']})[2])['tokens']
+    other = content(s.ask('/v1/chat/completions', user('A cat', logit_bias={str(ids[-1]): 100}, max_tokens=3)))
+    point(other == json.loads(s.ask('/detokenize', {'tokens': ids[-1:] * 3})[2])['content'], 'logit_bias', f'{ids} {other}')
+    e = error_of(s.ask('/v1/chat/completions', user('x', n=9)), 400)
+    point(e['param'] == 'n' and '8 sequences' in e['message'], 'more choices than sequences', str(e))
+    e = error_of(s.ask('/v1/chat/completions', user('x', top_logprobs=3)), 400)
+    point(e['param'] == 'top_logprobs', 'top_logprobs without logprobs', str(e))
+
+
+def texts(s):
+    want = content(s.ask('/v1/chat/completions', user('Once upon a time')))
+    prompt = json.loads(s.ask('/apply-template', {'messages': user('Once upon a time')['messages']})[2])['prompt']
+    point(prompt == '[user] Once upon a time\n[teller]', '/apply-template', prompt)
+    a = json.loads(s.ask('/v1/completions', {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'logprobs': 2})[2])
+    c = a['choices'][0]
+    point(a['object'] == 'text_completion' and c['text'] == want and len(c['logprobs']['tokens']) == 12 and len(c['logprobs']['top_logprobs'][0]) == 2
+          and c['logprobs']['text_offset'][1] == len(c['logprobs']['tokens'][0]), '/v1/completions of that text', str(a))
+    events = s.events('/completions', {'prompt': [prompt], 'max_tokens': 12, 'temperature': 0})
+    point(''.join(e['choices'][0]['text'] for e in events) == want and events[-1]['choices'][0]['finish_reason'] == 'length', 'streamed', str(events))
+    a = json.loads(s.ask('/v1/completions', {'prompt': 'Once'})[2])
+    point(a['usage']['completion_tokens'] <= 16, 'sixteen tokens where it says no number', str(a))
+    tokens = json.loads(s.ask('/tokenize', {'content': prompt, 'add_special': True})[2])['tokens']
+    plain = json.loads(s.ask('/tokenize', {'content': prompt, 'with_pieces': True})[2])['tokens']
+    point([t['id'] for t in plain] == tokens[len(tokens) - len(plain):] and ''.join(t['piece'] for t in plain).strip() == prompt.strip(), '/tokenize', f'{tokens}\n{plain}')
+    back = json.loads(s.ask('/detokenize', {'tokens': [t['id'] for t in plain]})[2])['content']
+    point(back.strip() == prompt.strip(), '/detokenize', back)
+    a = json.loads(s.ask('/v1/completions', {'prompt': tokens, 'max_tokens': 12, 'temperature': 0})[2])
+    point(a['choices'][0]['text'] == want, '/v1/completions of its tokens', str(a))
+    for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+                              ('/v1/completions', {'prompt': ['a', 'b']}, 'prompt'), ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
+        e = error_of(s.ask(path, body), 400)
+        point(e['param'] == param, f'{path} {body}: 400', str(e))
+    for path in ('/props', '/v1/props'):
+        p = json.loads(s.ask(path)[2])
+        point(p['total_slots'] == 8 and p['engine']['sequences'] == 8, path, str(p))
+    m = s.ask('/metrics')
+    point(m[1]['content-type'].startswith('text/plain') and metric(s, 'tokens_total') > 0 and metric(s, 'read_bytes_total') >= 0, '/metrics', m[2])
+    point(json.loads(s.ask('/v1/models/any')[2])['id'] == 'split', '/v1/models/NAME')
+
+
+def leaving(s):
+    """A client that closes its connection: its place is free, and its neighbours' bytes are what they are."""
+    want = content(s.ask('/v1/chat/completions', user('A dog', max_tokens=60)))
+    took, cancelled = [], metric(s, 'requests_cancelled_total')
+    for stream in (True, False, True, False, True):
+        c = socket.create_connection(('127.0.0.1', s.port))
+        body = json.dumps(user('A bird', max_tokens=230, ignore_eos=True, stream=stream)).encode()
+        c.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        while not any(a['n_decoded'] for a in open_ones(s)):
+            time.sleep(0.002)
+        since = time.monotonic()
+        c.close()
+        while open_ones(s):
+            time.sleep(0.001)
+        took.append(time.monotonic() - since)
+    point(metric(s, 'requests_cancelled_total') == cancelled + 5, 'five clients that leave: five requests are cancelled')
+    point(min(took) < 0.1, 'within 100 ms', str(took))
+    neighbours = []
+    threads = [threading.Thread(target=lambda: neighbours.append(content(s.ask('/v1/chat/completions', user('A dog', max_tokens=60))))) for _ in range(4)]
+    leavers = []
+    for t in threads:
+        c = socket.create_connection(('127.0.0.1', s.port))
+        body = json.dumps(user('A bird', max_tokens=200, ignore_eos=True, stream=True)).encode()
+        c.sendall(b'POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        leavers.append(c)
+        t.start()
+    for c in leavers:
+        c.recv(100)
+        c.close()
+    for t in threads:
+        t.join()
+    point(neighbours == [want] * 4, 'texts beside them are what they are alone', str(neighbours))
+
+
+def full(s):
+    """All places are taken: 429, which says when to come back; what waits is answered."""
+    open_, statuses, after = [], [], []
+    while open_ones(s):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    body = json.dumps(user('A bird', max_tokens=230, ignore_eos=True, stream=True)).encode()
+    for _ in range(40):
+        c = socket.create_connection(('127.0.0.1', s.port))
+        c.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        open_.append(c)
+    for c in open_:
+        c.settimeout(60)
+        head = c.recv(400).decode()
+        statuses.append(int(head.split()[1]))
+        after += [int(x) for x in re.findall(r'Retry-After: (\d+)', head)]
+        if statuses[-1] != 200:
+            c.close()
+    point(statuses.count(200) == 32 and statuses.count(429) == 8 and len(after) == 8 and all(1 <= x <= 60 for x in after), '32 places, 40 requests: 8 are 429',
+          f'{statuses} {after}')
+    for c in open_:
+        c.close()
+    while open_ones(s):
+        time.sleep(0.01)
+
+
+def slow():
+    """A client that does not read is ended after a while, and the others go on meanwhile."""
+    s = Server(engine=['--kv-positions', '1024'])
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    c.connect(('127.0.0.1', s.port))
+    body = json.dumps(user('A bird', max_tokens=200, ignore_eos=True, stream=True, logprobs=True, top_logprobs=20, n=4)).encode()
+    c.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+    time.sleep(1)
+    point(s.ask('/v1/chat/completions', user('x'))[0] == 200, 'beside a client that does not read, another is answered')
+    c.settimeout(60)
+    got = b''
+    while (more := c.recv(65536)):
+        got += more
+        if b'data: [DONE]' in got:
+            break
+    point(got.count(b'"finish_reason":"length"') == 4, 'one that reads later has all of it', got[-600:].decode(errors='replace'))
+    c.close()
+    s.end()
+
+
+def doors():
+    key = os.path.join(os.path.dirname(TEMPLATE), 'keys')
+    with open(key, 'w', encoding='utf-8') as f:
+        f.write('# two\nsecret-one\n\nsecret-two\n')
+    s = Server('--api-key-file', key, '--allow-host', 'my.example', '--allow-origin', 'https://page.example')
+    point(s.ask('/health')[0] == 200, '/health without a key')
+    r = s.ask('/v1/models')
+    point(error_of(r, 401)['type'] == 'authentication_error' and r[1]['www-authenticate'] == 'Bearer', 'no key: 401')
+    for headers, status in (({'Authorization': 'Bearer secret-one'}, 200), ({'authorization': 'bearer secret-two'}, 200), ({'x-api-key': 'secret-two'}, 200),
+                            ({'Authorization': 'Bearer secret'}, 401), ({'x-api-key': 'secret-one1'}, 401), ({'x-api-key': ''}, 401), ({'Authorization': 'secret-one'}, 401)):
+        point(s.ask('/v1/models', headers=headers)[0] == status, f'{headers}: {status}')
+    k = {'x-api-key': 'secret-one'}
+    for host, status in (('evil.example', 403), ('my.example:80', 200), (f'localhost:{s.port}', 200), ('[::1]:5', 200), ('10.0.0.1', 200), ('my.example.evil', 403)):
+        r = s.ask('/v1/models', headers={**k, 'Host': host})
+        point(r[0] == status, f'Host {host}: {status}', str(r))
+    for origin, status in (('https://evil.example', 403), ('null', 403), ('https://page.example', 200), (f'http://127.0.0.1:{s.port}', 200)):
+        r = s.ask('/v1/models', headers={**k, 'Origin': origin})
+        point(r[0] == status and r[1].get('access-control-allow-origin') == (origin if status == 200 else None), f'Origin {origin}: {status}', str(r))
+    r = s.ask('/v1/chat/completions', method='OPTIONS', headers={'Origin': 'https://page.example', 'Access-Control-Request-Method': 'POST'})
+    point(r[0] == 204 and 'POST' in r[1]['access-control-allow-methods'] and 'authorization' in r[1]['access-control-allow-headers'], 'OPTIONS', str(r))
+    s.end()
+    s = Server(env={'THERMO_API_KEY': 'of-the-environment'})
+    point([s.ask('/v1/models', headers={'x-api-key': x})[0] for x in ('of-the-environment', 'x')] == [200, 401], 'a key of the environment')
+    s.end()
+    r = subprocess.run([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--host', '0.0.0.0'], capture_output=True, text=True)
+    point(r.returncode == 2 and '--api-key-file' in r.stderr, 'an address that others reach needs a key: exit status 2', r.stderr)
+
+
+def service():
+    """As a service manager starts it: a socket that listens, READY, STOPPING; requests that are open when it ends are finished."""
+    folder = os.path.dirname(TEMPLATE)
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(folder + '/notify')
+    told.settimeout(60)
+    listens = socket.create_server(('127.0.0.1', 0))
+    port = listens.getsockname()[1]
+    code = ('import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])')
+    p = subprocess.Popen([sys.executable, '-c', code, str(listens.fileno()), f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--', '--chat-template', TEMPLATE],
+                         pass_fds=[listens.fileno()], env={**os.environ, 'NOTIFY_SOCKET': folder + '/notify'}, stderr=subprocess.PIPE, text=True)
+    point(told.recv(100) == b'READY=1', 'the service manager is told that it is ready')
+    listens.close()
+    s = Server.__new__(Server)
+    s.process, s.port = p, port
+    point(s.ask('/health')[0] == 200, 'a socket that was handed over')
+    got = []
+    t = threading.Thread(target=lambda: got.append(s.ask('/v1/chat/completions', user('A dog', max_tokens=200, ignore_eos=True))))
+    t.start()
+    while not open_ones(s):
+        time.sleep(0.002)
+    p.send_signal(signal.SIGTERM)
+    point(told.recv(100) == b'STOPPING=1', 'and that it ends')
+    t.join()
+    status, _, text = got[0]
+    point(status == 200 and json.loads(text)['usage']['completion_tokens'] == 200 and p.wait(60) == 0, 'what was open is finished: exit status 0', text)
+
+
 def main():
     s = Server()
     small(s)
     whole(s)
     errors(s)
+    several(s)
+    texts(s)
+    leaving(s)
+    full(s)
     code, out, err = s.end()
     point(code == 0 and out == '' and 'ending' in err, 'SIGTERM: exit status 0', f'{code}\n{err}')
+    slow()
+    doors()
+    service()
     return done()
 
 

@@ -1,12 +1,13 @@
-#!/bin/sh
-# thermo-serve: server.py, on the embedded model with a template of its own.
-. tests/tap.sh
-. tests/chain.sh
+#!/bin/bash
+# thermo-serve: server.py, on the embedded model with a template of its own, planned for eight sequences.
+. tests/run_chain.sh
 scratch
+chain_start
+chain split --max-batch 8 || { echo "not ok 1 - chain"; echo "1..1"; exit 1; }
 cat > "$tmp/template" << 'T'
 {%- for m in messages %}
     {{- '[' ~ m.role ~ '] ' ~ m.content | trim ~ '\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '[teller]' }}{% endif %}
 T
-python3 -B tests/cli/server.py "$BIN" "$packed" "$plan" "$tmp/template"
+python3 -B tests/cli/server.py "$BIN" "$tmp/split.thermo" "$tmp/split.json" "$tmp/template"

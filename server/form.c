@@ -1,0 +1,270 @@
+#include "server/form.h"
+
+#include "common/base/print.h"
+
+#include <string.h>
+
+const char *form_reason(const char *stop)
+{
+    return !strcmp(stop, "length") || !strcmp(stop, "context") ? "length" : "stop";
+}
+
+static const char *object_of(const struct form *f)
+{
+    return f->kind == ASK_TEXT ? "text_completion" : f->stream ? "chat.completion.chunk" : "chat.completion";
+}
+
+void form_head(const struct form *f, struct buffer *b)
+{
+    buffer_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", f->id, object_of(f), (long long)f->created);
+    buffer_string(b, f->model);
+    buffer_printf(b, ",\"choices\":[");
+}
+
+static void put_usage(struct buffer *b, const struct form_usage *u)
+{
+    buffer_printf(b, "\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,",
+                  u->prompt, u->made, u->prompt + u->made);
+    buffer_printf(b, "\"prompt_tokens_details\":{\"cached_tokens\":%d},\"completion_tokens_details\":{\"reasoning_tokens\":%d}}", u->cached,
+                  u->thought);
+}
+
+void form_tail(struct buffer *b, const struct form_usage *u)
+{
+    buffer_printf(b, "],");
+    put_usage(b, u);
+    buffer_printf(b, "}\n");
+}
+
+/* ---- log-probabilities ---- */
+
+static void put_number(struct buffer *b, double v)
+{
+    char text[PRINT_NUMBER];
+    print_json_number(text, 9, v);
+    buffer_put(b, text, strlen(text), 1);
+}
+
+static void put_piece(const struct form *f, struct buffer *b, int32_t id)
+{
+    size_t n;
+    const char *text = thermo_piece(f->t, id, &n);
+    buffer_put(b, "\"", 1, 1);
+    buffer_escape(b, text, n, 1);
+    buffer_put(b, "\"", 1, 1);
+}
+
+/* "token":...,"logprob":...,"bytes":[...] */
+static void put_token(const struct form *f, struct buffer *b, int32_t id, double logprob)
+{
+    size_t n;
+    const char *text = thermo_piece(f->t, id, &n);
+    buffer_printf(b, "\"token\":");
+    put_piece(f, b, id);
+    buffer_printf(b, ",\"logprob\":");
+    put_number(b, logprob);
+    buffer_printf(b, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++)
+        buffer_printf(b, "%s%d", i ? "," : "", (unsigned char)text[i]);
+    buffer_put(b, "]", 1, 1);
+}
+
+/* An object of chat/completions' logprobs.content. */
+static void put_content(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+{
+    buffer_put(b, "{", 1, 1);
+    put_token(f, b, ev->token, ev->token_logprob);
+    buffer_printf(b, ",\"top_logprobs\":[");
+    for (int i = 0; i < ev->n_top; i++) {
+        buffer_printf(b, i ? ",{" : "{");
+        put_token(f, b, ev->top[i].id, ev->top[i].logprob);
+        buffer_put(b, "}", 1, 1);
+    }
+    buffer_printf(b, "]}");
+}
+
+/* An object of completions' logprobs.top_logprobs. Tokens whose texts are the same share a key: the likeliest has it. */
+static void put_tops(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+{
+    buffer_put(b, "{", 1, 1);
+    for (int i = 0, some = 0; i < ev->n_top; i++) {
+        size_t n, m;
+        const char *text = thermo_piece(f->t, ev->top[i].id, &n);
+        int again = 0;
+        for (int k = 0; k < i && !again; k++) {
+            const char *other = thermo_piece(f->t, ev->top[k].id, &m);
+            again = n == m && !memcmp(text, other, n);
+        }
+        if (again)
+            continue;
+        buffer_printf(b, some++ ? "," : "");
+        put_piece(f, b, ev->top[i].id);
+        buffer_put(b, ":", 1, 1);
+        put_number(b, ev->top[i].logprob);
+    }
+    buffer_put(b, "}", 1, 1);
+}
+
+static int has_logprobs(const struct form *f, const struct thermo_event *ev)
+{
+    return f->logprobs && ev->type == THERMO_TOKEN && ev->token >= 0;
+}
+
+/* ---- events ---- */
+
+static void begin_event(const struct form *f, struct buffer *b, int choice)
+{
+    buffer_printf(b, "data: ");
+    form_head(f, b);
+    buffer_printf(b, f->kind == ASK_TEXT ? "{\"index\":%d,\"text\":\"" : "{\"index\":%d,\"delta\":{", choice);
+}
+
+static void put_logprobs(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+{
+    if (!ev || !has_logprobs(f, ev)) {
+        buffer_printf(b, "\"logprobs\":null");
+    } else if (f->kind == ASK_CHAT) {
+        buffer_printf(b, "\"logprobs\":{\"content\":[");
+        put_content(f, b, ev);
+        buffer_printf(b, "],\"refusal\":null}");
+    } else {
+        buffer_printf(b, "\"logprobs\":{\"tokens\":[");
+        put_piece(f, b, ev->token);
+        buffer_printf(b, "],\"token_logprobs\":[");
+        put_number(b, ev->token_logprob);
+        buffer_printf(b, "],\"top_logprobs\":[");
+        put_tops(f, b, ev);
+        buffer_printf(b, "]}");
+    }
+}
+
+static void end_event(const struct form *f, struct buffer *b, const struct thermo_event *ev, const char *reason)
+{
+    buffer_printf(b, f->kind == ASK_TEXT ? "\"," : "},");
+    put_logprobs(f, b, ev);
+    buffer_printf(b, reason ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", reason);
+    buffer_printf(b, "}]%s}\n\n", f->usage ? ",\"usage\":null" : "");
+}
+
+void form_first(const struct form *f, struct buffer *b, int choice)
+{
+    if (f->kind == ASK_TEXT)
+        return;
+    begin_event(f, b, choice);
+    buffer_printf(b, "\"role\":\"assistant\",\"content\":\"\"");
+    end_event(f, b, NULL, NULL);
+}
+
+void form_token(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+{
+    if (!ev->text_bytes && !has_logprobs(f, ev))
+        return;
+    begin_event(f, b, ev->choice);
+    if (f->kind == ASK_CHAT)
+        buffer_printf(b, ev->part == THERMO_THOUGHT ? "\"reasoning_content\":\"" : "\"content\":\"");
+    buffer_escape(b, ev->text, ev->text_bytes, 1);
+    if (f->kind == ASK_CHAT)
+        buffer_put(b, "\"", 1, 1);
+    end_event(f, b, ev, NULL);
+}
+
+void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+{
+    begin_event(f, b, ev->choice);
+    end_event(f, b, NULL, form_reason(ev->stop));
+}
+
+void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u)
+{
+    buffer_printf(b, "data: ");
+    form_head(f, b);
+    buffer_printf(b, "],");
+    put_usage(b, u);
+    buffer_printf(b, "}\n\n");
+}
+
+/* ---- whole ---- */
+
+#define BUFFERS(c) { &(c)->text, &(c)->thought, &(c)->tokens, &(c)->numbers, &(c)->tops, &(c)->offsets }
+
+void form_choice_init(struct form_choice *c, struct pool *pool)
+{
+    *c = (struct form_choice){ 0 };
+    struct buffer *all[] = BUFFERS(c);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        all[i]->pool = pool;
+}
+
+void form_choice_done(struct form_choice *c)
+{
+    struct buffer *all[] = BUFFERS(c);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        buffer_drop(all[i]);
+}
+
+size_t form_choice_bytes(const struct form_choice *c)
+{
+    return c->text.len + c->thought.len + c->tokens.len + c->numbers.len + c->tops.len + c->offsets.len;
+}
+
+static void gather_logprobs(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+{
+    const char *between = c->tokens.len ? "," : "";
+    buffer_printf(&c->tokens, "%s", between);
+    if (f->kind == ASK_CHAT) {
+        put_content(f, &c->tokens, ev);
+        return;
+    }
+    put_piece(f, &c->tokens, ev->token);
+    buffer_printf(&c->numbers, "%s", between);
+    put_number(&c->numbers, ev->token_logprob);
+    buffer_printf(&c->tops, "%s", between);
+    put_tops(f, &c->tops, ev);
+    buffer_printf(&c->offsets, "%s%zu", between, c->n_text);
+}
+
+int form_gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+{
+    struct buffer *to = f->kind == ASK_CHAT && ev->part == THERMO_THOUGHT ? &c->thought : &c->text;
+    if (buffer_escape(to, ev->text, ev->text_bytes, ev->type == THERMO_END) < 0)
+        return -1;
+    if (has_logprobs(f, ev))
+        gather_logprobs(f, c, ev);
+    c->n_text += ev->text_bytes;
+    return 0;
+}
+
+static void put_buffer(struct buffer *b, const struct buffer *from)
+{
+    buffer_put(b, from->at ? from->at + from->from : "", from->len, 1);
+}
+
+void form_put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index, const char *reason)
+{
+    buffer_printf(b, "%s{\"index\":%d,\"%s", index ? "," : "", index,
+                  f->kind == ASK_TEXT ? "text\":\"" : "message\":{\"role\":\"assistant\",\"content\":\"");
+    put_buffer(b, &c->text);
+    buffer_printf(b, "\"");
+    if (f->kind == ASK_CHAT && c->thought.len) {
+        buffer_printf(b, ",\"reasoning_content\":\"");
+        put_buffer(b, &c->thought);
+        buffer_printf(b, "\"");
+    }
+    buffer_printf(b, f->kind == ASK_TEXT ? ",\"logprobs\":" : ",\"refusal\":null},\"logprobs\":");
+    if (f->logprobs) {
+        buffer_printf(b, f->kind == ASK_TEXT ? "{\"tokens\":[" : "{\"content\":[");
+        put_buffer(b, &c->tokens);
+        if (f->kind == ASK_TEXT) {
+            buffer_printf(b, "],\"token_logprobs\":[");
+            put_buffer(b, &c->numbers);
+            buffer_printf(b, "],\"top_logprobs\":[");
+            put_buffer(b, &c->tops);
+            buffer_printf(b, "],\"text_offset\":[");
+            put_buffer(b, &c->offsets);
+        }
+        buffer_printf(b, f->kind == ASK_TEXT ? "]}" : "],\"refusal\":null}");
+    } else {
+        buffer_printf(b, "null");
+    }
+    buffer_printf(b, ",\"finish_reason\":\"%s\"}", reason);
+}

@@ -72,10 +72,14 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
           .help = "End before this text, for a request that does not say; repeatable." },
         { .name = "ignore-eos", .type = OPT_FLAG, .dest = &a->ignore_eos,
           .help = "Never end a text by itself, for a request that does not say." },
+        { .name = "max-pass-ms", .type = OPT_INT, .dest = &a->max_pass_ms, .arg = "MS", .min = 1, .max = 3600000,
+          .help = "While other requests are open, read as few tokens of a prompt at a time as a pass of so many milliseconds has room "
+                  "for, by what passes took; one at least.",
+          .def = "any time" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
-    _Static_assert(sizeof own / sizeof own[0] == 10, "GENERATE_SERVE_OPTIONS counts them");
+    _Static_assert(sizeof own / sizeof own[0] == 11, "GENERATE_SERVE_OPTIONS counts them");
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
@@ -241,7 +245,8 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .batches = g->setup.planned, .plan = setup_guesses(&g->setup),
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
-                                    .guesses = a->guess ? &guesses : NULL, .token = token, .end = end, .ctx = ctx };
+                                    .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6,
+                                    .token = token, .end = end, .ctx = ctx };
     return batch_init(&g->batch, &c, e);
 }
 

@@ -19,6 +19,7 @@ struct generate_args {
     struct setup_args setup;
     const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
     int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
+    int max_pass_ms;            /* 0: any time */
     int messages;               /* the template is loaded where the model has one that is understood, and prompts stay text */
     uint64_t reserved, reserved_per_token; /* bytes of whoever calls, within the limit; and for each position of each sequence */
     uint64_t per_sequence, per_request; /* likewise: of the library */
@@ -40,7 +41,7 @@ void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
-#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 10)
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 11)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */

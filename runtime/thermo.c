@@ -61,7 +61,7 @@ struct said {
 struct place {
     struct request *q;
     enum state state;       /* guarded by lock, */
-    int cancelled;
+    struct cancel cancel;
     uint64_t id;
     struct place *after;    /* in the queue */
     thermo_sink *sink;      /* constant while QUEUED and OPEN */
@@ -349,7 +349,8 @@ int thermo_cancel(struct thermo *t, uint64_t id)
     for (int i = 0; i < t->set.n; i++) { /* each choice has one */
         struct place *p = &t->places[i];
         int is = p->id == id && (p->state == QUEUED || p->state == OPEN);
-        p->cancelled |= is;
+        if (is)
+            cancel_ask(&p->cancel);
         found |= is;
     }
     pthread_mutex_unlock(&t->lock);
@@ -459,7 +460,8 @@ static uint64_t queue(struct thermo *t, struct place *p, thermo_sink *sink, void
     uint64_t id = ++t->last_id;
     for (struct place *i = p; i; i = next_choice(t, i)) {
         i->state = QUEUED;
-        i->cancelled = 0;
+        atomic_store(&i->cancel.asked, 0);
+        i->q->text.cancel = &i->cancel;
         i->sink = sink;
         i->ctx = ctx;
         i->after = NULL;
@@ -738,7 +740,7 @@ static void take_asked(struct thermo *t)
         batch_add(&t->set.batch, &p->q->text, &e); /* was checked when it was submitted */
     for (int i = 0; i < t->set.n; i++) {
         pthread_mutex_lock(&t->lock);
-        int ends = t->places[i].state == OPEN && t->places[i].cancelled;
+        int ends = t->places[i].state == OPEN && cancel_asked(&t->places[i].cancel);
         pthread_mutex_unlock(&t->lock);
         if (ends)
             end_cancelled(t, &t->places[i]);

@@ -186,8 +186,9 @@ THERMO_API int thermo_submit(struct thermo *t, const struct thermo_request *q, t
  * have been told by their ends, and the next step goes on with the others. */
 THERMO_API int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *e);
 
-/* Ends a request, also one that waits, at the beginning of the next step: its sink has "interrupted", for each choice that is open.
- * 0, or THERMO_E_USAGE: no request with this id is open. Any thread. */
+/* Ends a request, also one that waits, at the beginning of the next step: its sink has "interrupted",
+ * for each choice that is open. A pass that is under way for it alone is given up before its next
+ * layer; one that others have part in goes on. 0, or THERMO_E_USAGE: no request with this id is open. Any thread. */
 THERMO_API int thermo_cancel(struct thermo *t, uint64_t id);
 
 /* Ends everything: the step under way gives its pass up at the next layer. Not taken back. Any thread,

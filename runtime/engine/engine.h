@@ -170,6 +170,9 @@ uint64_t engine_pass(const struct engine *g);
  * calling thread looks at it. */
 void engine_watch(struct engine *g, const struct cancel *cancel);
 
+/* And before each layer they give up, with ERR_INTR, where that token is asked, or stop(ctx) is not 0; NULL: by the token alone. */
+void engine_stop_when(struct engine *g, int (*stop)(const void *ctx), const void *ctx);
+
 /* A sequence of the KV cache for whoever asks, 0 to max_batch - 1; ERR_LIMIT when all are taken. Whoever gives tokens of their
  * own choice to sequences need not take them. */
 int engine_take_sequence(struct engine *g, struct err *e);

@@ -154,6 +154,15 @@ static int use_batch(struct engine *g, int n, struct err *e)
     return r;
 }
 
+/* Has somebody asked that this pass ends before its next layer? Where nothing is on its way, what reads is as it was before the pass. */
+static int go_on(struct engine *g, struct err *e)
+{
+    if (!cancel_asked(g->watched) && !(g->stop && g->stop(g->stop_ctx)))
+        return 0;
+    g->broken = g->accel || g->n_blocks > 1 || g->c.choice.predictor_buffers || !pipeline_quiet(g->pipe);
+    return err_set(e, ERR_INTR, "interrupted");
+}
+
 static int forward(struct engine *g, const struct engine_token *tokens, int n, int predicted, struct err *e)
 {
     int r = engine_check_tokens(g, tokens, n, e);
@@ -174,7 +183,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     uint64_t before = booked(g);
     r = r < 0 ? r : engine_expect(g, -1, n, e);
     add_time(g, &g->stats.ffn_ns, &expecting, &before);
-    for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {
+    for (int i = 0; i < model_depth(&g->h) && r == 0 && (r = go_on(g, e)) == 0; i++) {
         int l = model_layer_at(&g->h, i);
         r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);
     }
@@ -222,6 +231,12 @@ void engine_watch(struct engine *g, const struct cancel *cancel)
     g->watched = cancel;
     if (g->io)
         io_watch(g->io, cancel);
+}
+
+void engine_stop_when(struct engine *g, int (*stop)(const void *ctx), const void *ctx)
+{
+    g->stop = stop;
+    g->stop_ctx = ctx;
 }
 
 const float *engine_hidden(const struct engine *g, int i)

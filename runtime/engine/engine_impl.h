@@ -53,6 +53,8 @@ struct engine {
     int *state_pos;                /* [max_batch]: positions that the state of recurrent layers has taken in; -1: lost, a pass failed */
     uint64_t *misfits;                /* [max_batch]: struct dense_config.misfits */
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
+    int (*stop)(const void *ctx);  /* engine_stop_when */
+    const void *stop_ctx;
     int by;                        /* who computes this pass: index in c.batches, n_batches: the choice; -1: not set */
     const float *after, *after_norm; /* of this pass of a layer that predicts further tokens: what its tokens follow, and its norm */
     int predicted;                 /* this pass computes only what is predicted */

@@ -182,6 +182,12 @@ void pipeline_follow(struct pipeline *p, int layer, const uint16_t *blocks, int 
     read_queue_follow(p->q, layer, blocks, n);
 }
 
+int pipeline_quiet(const struct pipeline *p)
+{
+    return !p->prepared && !read_queue_in_flight(p->q) && !expert_prefetch_busy(read_queue_experts(p->q)) && !read_queue_follows(p->q) &&
+           !rest_reads_busy(read_queue_rest(p->q));
+}
+
 int pipeline_poll(struct pipeline *p, struct err *e)
 {
     struct expert_prefetch *f = read_queue_experts(p->q);

@@ -85,6 +85,9 @@ int pipeline_rest_next(struct pipeline *p, int layer, struct rest_data *out, str
 int pipeline_rest_poll(struct pipeline *p, struct err *e);
 int pipeline_rest_done(struct pipeline *p, struct err *e);
 
+/* Between layers: is nothing on its way, so that another pass may begin here? */
+int pipeline_quiet(const struct pipeline *p);
+
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
 

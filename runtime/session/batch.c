@@ -53,7 +53,7 @@ uint64_t batch_bytes(int sequences, int guesses)
 
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
 {
-    *b = (struct batch){ .c = *c };
+    *b = (struct batch){ .c = *c, .pace = { .most_ns = c->most_ns } };
     size_t n = (size_t)choice_of(b)->max_batch;
     b->texts = calloc(n, sizeof *b->texts);
     b->parts = calloc(n, sizeof *b->parts);
@@ -452,10 +452,14 @@ static int add_guesses(struct batch *b, struct batch_text *const *of, int n, str
 /* A part of each text: the last token, or as much of a prompt as the pass has room for. of[i]: whose part i is; *reads: prompts. */
 static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
 {
-    int left = session_step_most(b->c.engine), chunk = choice_of(b)->prefill_chunk, n = 0;
+    int left = session_step_most(b->c.engine), chunk = choice_of(b)->prefill_chunk, n = 0, decoding = 0, quick = left;
     for (int i = 0; i < b->n_texts; i++)
-        left -= b->texts[i]->state == DECODES && !b->texts[i]->paused;
+        decoding += b->texts[i]->state == DECODES && !b->texts[i]->paused;
+    left -= decoding;
     chunk = chunk < left ? chunk : left;
+    if (b->n_texts > 1)
+        quick = pace_tokens(&b->pace, quick) - decoding;
+    chunk = chunk < quick ? chunk : quick > 1 ? quick : chunk > 0;
     *reads = 0;
     for (int i = 0; i < b->n_texts; i++) {
         struct batch_text *t = b->texts[i];
@@ -499,9 +503,13 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
         draw_or_end(b, began[i]);
 }
 
-/* A step that read no prompt. */
+/* A step, and whether it read prompts. */
 static void book(struct batch *b, int texts, int tokens, int guesses, double ns)
 {
+    if (tokens > 0)
+        pace_took(&b->pace, tokens, ns);
+    if (b->reads)
+        return;
     b->decoded++;
     if (texts == 1 && tokens >= 1 && tokens <= GUESS_MOST + 1) {
         b->guessed.n_by[tokens]++;
@@ -510,6 +518,25 @@ static void book(struct batch *b, int texts, int tokens, int guesses, double ns)
     b->since = guesses ? b->since + 1 : 0;
     if (b->guess.most && tokens > 0)
         guess_times_took(&b->times, tokens, ns);
+}
+
+struct passing {
+    struct batch_text *const *of;
+    int n;
+};
+
+static int nobody_wants_it(const void *ctx)
+{
+    const struct passing *p = ctx;
+    for (int i = 0; i < p->n; i++)
+        if (!cancel_asked(p->of[i]->cancel))
+            return 0;
+    return 1;
+}
+
+static int64_t now_ns(const struct batch *b)
+{
+    return b->c.now_ns ? b->c.now_ns(b->c.ctx) : progress_now_ns();
 }
 
 int batch_step(struct batch *b, struct err *e)
@@ -539,13 +566,17 @@ int batch_step(struct batch *b, struct err *e)
         return r;
     }
     int guesses = r;
-    int64_t start = progress_now_ns();
+    int64_t start = now_ns(b);
+    const struct passing p = { of, n };
+    engine_stop_when(b->c.engine, nobody_wants_it, &p);
     r = session_step(b->parts, n, b->c.cancel, e);
+    engine_stop_when(b->c.engine, NULL, NULL);
+    int given_up = r == ERR_INTR && !cancel_asked(b->c.cancel);
     for (int i = 0; i < n; i++)
         w.all += b->parts[i].result < 0 ? 0 : b->parts[i].n;
     for (int i = 0; i < n; i++)
         go_on(b, of[i], &b->parts[i], &w);
-    if (r == 0 && !b->reads)
-        book(b, n, w.all, guesses, (double)(progress_now_ns() - start));
-    return r < 0 ? r : 1;
+    if (r == 0)
+        book(b, n, w.all, guesses, (double)(now_ns(b) - start));
+    return r < 0 && !given_up ? r : 1;
 }

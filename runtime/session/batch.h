@@ -18,6 +18,7 @@
  *
  * Nothing here allocates but batch_init: a text is the caller's, and in a list while it waits. One thread. */
 #include "runtime/session/guess_together.h"
+#include "runtime/session/pace.h"
 #include "runtime/session/session.h"
 
 enum batch_end { BATCH_LENGTH, BATCH_EOS, BATCH_STOP, BATCH_CONTEXT, BATCH_CANCELLED, BATCH_FAILED };
@@ -36,6 +37,8 @@ struct batch_text {
     struct batch_text *twins;    /* the first of n_twins others with the same prompt, which is read once; each points to the next by its
                                   * own `twins`. They are not added by themselves */
     int n_twins;
+    const struct cancel *cancel; /* or NULL; where it is asked of all texts of a pass, the pass is given up before its next layer, and they
+                                  * end as cancelled. Else it does nothing: see batch_cancel */
     void *owner;
     /* what became of it */
     int n_made, n_drawn;         /* tokens of the text; with the one that ended it */
@@ -61,6 +64,8 @@ struct batch_config {
     const int32_t *eog;          /* [n_eog]: tokens that end a text */
     int n_eog;
     const struct guess_many_config *guesses; /* copied; NULL: none are made */
+    double most_ns;              /* of a step that reads a prompt while other texts are open, as far as chunks can see to it; 0: any time */
+    int64_t (*now_ns)(void *ctx); /* NULL: progress_now_ns; for tests */
     const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
     /* A token of a text, which its end is no part of. 1: the text ends here. */
     int (*token)(void *ctx, struct batch_text *t, int32_t id);
@@ -74,6 +79,7 @@ struct batch {
     struct batch_text **texts;   /* [max_batch]: those that have a session, in the order in which they began */
     struct session_part *parts;  /* [max_batch] */
     int n_texts, n_waiting, pages, reserved;
+    struct pace pace;
     struct batch_text *first, *last;
     /* guesses */
     struct guess_many_config guess; /* most 0: none are made */

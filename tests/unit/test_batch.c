@@ -362,6 +362,134 @@ static void test_errors(void)
     unlink(path);
 }
 
+/* ---- cancelling within a pass, and its time ---- */
+
+struct asks_at {
+    int left;              /* reads until the token is asked; 0: it is not */
+    struct cancel token;
+};
+
+static int ask_at(void *ctx, const struct io_request *r, int result)
+{
+    struct asks_at *a = ctx;
+    (void)r;
+    if (__atomic_load_n(&a->left, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(&a->left, 1, __ATOMIC_RELAXED) == 0)
+        cancel_ask(&a->token);
+    return result;
+}
+
+/* Asked of the only text of a pass: it is given up at the next layer, the text ends, and what reads goes on as it was. Where another text
+ * has part in it the pass is made. */
+static void test_give_up(enum layout_form form, int predicted, int experts)
+{
+    struct pack *p = open_pack(form, experts);
+    struct err e = { 0 };
+    struct engine *g = NULL;
+    struct variant v = variant(&io_pread_backend, 1, 8);
+    static struct asks_at asks;
+    struct batch b;
+    v.hot = v.cold = 1;
+    v.predict = predicted ? &predicts : NULL;
+    v.streamed = 0;
+    struct engine_config c = config(p, &v);
+    c.fault = ask_at;
+    c.fault_ctx = &asks;
+    CHECK(engine_open(&c, &g, &e) == 0);
+    struct batch_text other = texts[1], cut = texts[5];
+    other.ignore_eos = cut.ignore_eos = 1;
+    tell_alone(g, &other, &alone[1]);
+    const struct batch_config q = batch_of(g);
+    for (int others = 0; others < 2; others++)
+        for (int at = 0; at < 3; at++) { /* the step of the pass: of a prompt, and of tokens */
+            memset(together, 0, sizeof together);
+            atomic_store(&asks.token.asked, 0);
+            struct batch_text t = cut;
+            t.cancel = &asks.token;
+            CHECK(batch_init(&b, &q, &e) == 0 && (!others || (batch_add(&b, &other, &e) == 0 && batch_step(&b, &e) == 1)));
+            CHECK(batch_add(&b, &t, &e) == 0);
+            for (int i = 0; i < at * 3 + (at > 0); i++)
+                CHECK(batch_step(&b, &e) == 1);
+            int n = together[5].n;
+            uint64_t passes = engine_stats(g).passes, reads = engine_io(g)->reads;
+            __atomic_store_n(&asks.left, 3, __ATOMIC_RELAXED);
+            CHECK(batch_step(&b, &e) == 1 && cancel_asked(&asks.token));
+            if (others) {
+                CHECK(engine_stats(g).passes > passes && !together[5].ended && together[5].n == n + (at > 0));
+                if (!together[5].ended)
+                    batch_cancel(&b, &t);
+            } else {
+                CHECK(engine_stats(g).passes == passes && together[5].n == n);
+            }
+            CHECK(together[5].ended == 1 && together[5].end == BATCH_CANCELLED);
+            CHECK(others || batch_add(&b, &other, &e) == 0);
+            while (batch_step(&b, &e) > 0)
+                continue;
+            CHECK(same(&alone[1], &together[1]));
+            CHECK(experts || engine_io(g)->reads > reads); /* the backend of before, and what is cached */
+            batch_done(&b);
+        }
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
+static struct {
+    struct engine *g;
+    uint64_t tokens;
+    int64_t now;
+} made_up;
+
+/* A pass takes 5 ms and 1 for each of its tokens. */
+static int64_t made_up_ns(void *ctx)
+{
+    uint64_t tokens = engine_stats(made_up.g).tokens;
+    (void)ctx;
+    if (tokens != made_up.tokens)
+        made_up.now += 1000000 * (int64_t)(5 + tokens - made_up.tokens);
+    made_up.tokens = tokens;
+    return made_up.now;
+}
+
+/* While another text is open, prompts are read in pieces that keep to the time; alone in whole chunks. Texts are what they are. */
+static void test_pace(void)
+{
+    struct pack *p = open_pack(LAYOUT_SPLIT, 0);
+    struct err e = { 0 };
+    struct variant v = variant(&io_pread_backend, 1, 32);
+    struct batch b;
+    struct engine_config c = config(p, &v);
+    int64_t longest[2] = { 0 };
+    c.choice.max_batch = 3;
+    CHECK(engine_open(&c, &made_up.g, &e) == 0);
+    for (int i = 0; i < TEXTS; i++)
+        tell_alone(made_up.g, &texts[i], &alone[i]);
+    struct batch_config q = batch_of(made_up.g);
+    q.most_ns = 14e6;
+    q.now_ns = made_up_ns;
+    memset(together, 0, sizeof together);
+    CHECK(batch_init(&b, &q, &e) == 0);
+    made_up_ns(NULL);
+    for (int i = 0; i < TEXTS; i++) {
+        if (i != 4)
+            CHECK(batch_add(&b, &texts[i], &e) == 0);
+        for (int step = 0; (step < 5 || i == TEXTS - 1) && batch_open(&b); step++) {
+            int64_t before = made_up_ns(NULL);
+            int others = b.n_texts + (b.n_waiting > 0 && b.n_texts < 3) > 1;
+            CHECK(batch_step(&b, &e) == 1);
+            int64_t took = made_up_ns(NULL) - before;
+            longest[others] = took > longest[others] ? took : longest[others];
+        }
+    }
+    for (int i = 0; i < TEXTS; i++)
+        CHECK(i == 4 || same(&alone[i], &together[i]));
+    CHECK_MSG(longest[1] <= 14000000 && longest[1] > 9000000 && longest[0] > 30000000, "%lld and %lld ns", (long long)longest[0],
+              (long long)longest[1]);
+    batch_done(&b);
+    engine_close(made_up.g);
+    pack_close(p);
+    unlink(path);
+}
+
 /* One read for all who need it: together they read less than one after another. */
 static void test_reads(void)
 {
@@ -415,6 +543,10 @@ int main(void)
     CHECK_MSG(guessed.accepted > guessed.guessed / 8 && guessed.accepted < guessed.guessed, "%llu of %llu guesses came true",
               (unsigned long long)guessed.accepted, (unsigned long long)guessed.guessed);
     test_errors();
+    test_give_up(LAYOUT_SPLIT, 0, 0);
+    test_give_up(LAYOUT_BUNDLE, 1, 0);
+    test_give_up(LAYOUT_SPLIT, 0, 4);
+    test_pace();
     test_reads();
     return test_done();
 }

@@ -343,7 +343,7 @@ INLINE void amx_pack(struct amx_block *to, const uint8_t *const row[16], size_t 
     const size_t block = sizeof *to;
     struct f16x s[2][2][2][4]; /* by group, scales or minima, half of a block: those of four rows */
     uint8_t u[2][16][128];
-    const __m512i offset = _mm512_set1_epi8((char)(ops.offset == K_TABLE ? 0 : ops.offset));
+    const __m512i offset = _mm512_set1_epi8((char)(ops.offset >= K_TABLE ? 0 : ops.offset));
     for (int r = 0; r < 16; r += 4) {
         struct k_scales4 k[2];
         k_rows_scales(k, row + r, o, nb, ops);

@@ -16,7 +16,6 @@
 #define KERNELS_TILE_T   2
 #define KERNELS_PREFETCH 2304
 #define KERNELS_BLOCK_SUMS
-#define KERNELS_SIGNED_TABLES
 #define VF               __m256
 #define PRIM             static inline __attribute__((always_inline))
 

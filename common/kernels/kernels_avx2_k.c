@@ -39,9 +39,19 @@ PRIM void kg_store(uint8_t *to, struct kg w)
 
 /* ---- products with int8: lane r % 2 of vector r / 2 has the four sums of row r ---- */
 
+PRIM int k_start(int offset)
+{
+    return offset == K_TABLE ? 0 : offset == K_SMALL ? K_SMALL - K_TABLE : offset;
+}
+
 PRIM struct kg k_unsigned(struct kg w, int offset)
 {
-    (void)offset; /* bytes of tables stay signed */
+    const __m256i more = _mm256_set1_epi8((char)k_start(K_SMALL));
+    UNROLL
+    for (int i = 0; i < 2 && offset == K_SMALL; i++) { /* of K_TABLE they stay signed */
+        w.lo[i] = _mm256_add_epi8(w.lo[i], more);
+        w.hi[i] = _mm256_add_epi8(w.hi[i], more);
+    }
     return w;
 }
 
@@ -107,8 +117,8 @@ PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, co
     }
     UNROLL
     for (int h = 0; h < 32 / sub; h++) {
-        if (offset && !table)
-            dot[h] = _mm256_add_epi32(dot[h], sums_times(x, h, sub == 32, -offset));
+        if (k_start(offset))
+            dot[h] = _mm256_add_epi32(dot[h], sums_times(x, h, sub == 32, -k_start(offset)));
         t = h ? vf_fma(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2], t) : vf_mul(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2]);
     }
     UNROLL
@@ -215,93 +225,141 @@ PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stri
 
 enum { PART_T = 3 }; /* tokens of sixteen rows whose sums fit sixteen registers */
 
-/* Half h of a block (or all of it) of sixteen rows and n tokens: the sums of its products. Pairs are added in 16 bits while they
- * fit: four steps of bytes up to 31, two up to 63, one of tables. */
-PRIM void gemm_dots(__m256i dot[2][PART_T], const struct gemm_tile *a, const struct gemm_block *w, int row, const uint8_t *x, int h, int n,
-                    int sub, int table)
+/* A compiler that makes a tree of a chain of additions has its leaves on the stack: a sum that it knows nothing of stays where it is. */
+#define IN_TURN(sum) __asm__("" : "+x"(sum))
+
+/* Half h of a block (or all of it) of sixteen rows, whose bytes begin at q, and n tokens: the sums of its products. span: how many steps of
+ * pairs are added in 16 bits, 0: bytes are signed. */
+PRIM void gemm_dots(__m256i dot[2][PART_T], const uint8_t *q, const uint8_t *const x[PART_T], int h, int n, int sub, int span)
 {
-    const int span = table ? 1 : sub / 8;
+    const int step = span ? span : 1;
     UNROLL
-    for (int k0 = 4 * h; k0 < 4 * h + sub / 4; k0 += span) {
+    for (int k0 = 4 * h; k0 < 4 * h + sub / 4; k0 += step) {
         __m256i p[2][PART_T];
         UNROLL
-        for (int k = k0; k < k0 + span; k++) {
+        for (int k = k0; k < k0 + step; k++) {
+            __m256i w[2];
             UNROLL
-            for (int v = 0; v < 2; v++) {
-                const __m256i q = _mm256_loadu_si256((const void *)w->q[k][row + 8 * v]);
+            for (int v = 0; v < 2; v++)
+                w[v] = _mm256_loadu_si256((const void *)(q + 4 * GEMM_R * k + 32 * v));
+            UNROLL
+            for (int t = 0; t < n; t++) {
+                int32_t four;
+                memcpy(&four, x[t] + 4 * k, sizeof four);
+                const __m256i x4 = _mm256_set1_epi32(four);
                 UNROLL
-                for (int t = 0; t < n; t++) {
-                    int32_t four;
-                    memcpy(&four, x + (size_t)t * a->x_stride + 4 * k, sizeof four);
-                    const __m256i x4 = _mm256_set1_epi32(four);
-                    const __m256i m = table ? pairs_signed(q, x4) : _mm256_maddubs_epi16(q, x4);
+                for (int v = 0; v < 2; v++) {
+                    const __m256i m = span ? _mm256_maddubs_epi16(w[v], x4) : pairs_signed(w[v], x4);
                     p[v][t] = k == k0 ? m : _mm256_add_epi16(p[v][t], m);
+                    IN_TURN(p[v][t]);
                 }
             }
         }
         UNROLL
-        for (int v = 0; v < 2; v++) {
+        for (int t = 0; t < n; t++) {
             UNROLL
-            for (int t = 0; t < n; t++)
-                dot[v][t] = _mm256_add_epi32(dot[v][t], widen_pairs(p[v][t]));
+            for (int v = 0; v < 2; v++) {
+                dot[v][t] = k0 == 4 * h ? widen_pairs(p[v][t]) : _mm256_add_epi32(dot[v][t], widen_pairs(p[v][t]));
+                IN_TURN(dot[v][t]);
+            }
         }
     }
 }
 
 /* Sixteen rows from `row` on and n tokens from t0 on. */
-PRIM void gemm_part(const struct gemm_tile *a, const struct gemm_extra *e, int row, int t0, int n, int sub, int mins, int table)
+PRIM void gemm_part(const struct gemm_tile *a, const struct gemm_extra *e, int row, int t0, int n, int sub, int mins, int span)
 {
-    const uint8_t *x0 = a->x + (size_t)t0 * a->x_stride;
-    for (int b = 0; b < 4 * a->groups; b++) {
-        const struct gemm_block *w = a->w + b;
-        const uint8_t *x = x0 + (size_t)(b / 4) * sizeof(struct kernels_q8_group);
+    const uint8_t *q = a->w->q[0][row], *x[PART_T];
+    const float *k = &a->w->s[0][row], *m = &a->w->m[0][row];
+    const int blocks = 4 * a->groups;
+    float *acc = &a->acc[t0][0][row];
+    UNROLL
+    for (int t = 0; t < n; t++)
+        x[t] = a->x + (size_t)(t0 + t) * a->x_stride;
+    for (int b = 0; b < blocks; b++) {
+        const size_t qs = offsetof(struct kernels_q8_group, qs) + (size_t)(b % 4) * 32, d = (size_t)(b % 4) * 4;
+        const uint8_t *bytes[PART_T];
         VF s[2][PART_T];
+        UNROLL
+        for (int t = 0; t < n; t++)
+            bytes[t] = x[t] + qs;
         UNROLL
         for (int h = 0; h < 32 / sub; h++) {
             __m256i dot[2][PART_T];
+            gemm_dots(dot, q, bytes, h, n, sub, span);
             UNROLL
-            for (int t = 0; t < n; t++)
-                dot[0][t] = dot[1][t] = _mm256_set1_epi32(e->start[t0 + t][h][b]);
-            gemm_dots(dot, a, w, row, x + offsetof(struct kernels_q8_group, qs) + (size_t)(b % 4) * 32, h, n, sub, table);
-            UNROLL
-            for (int v = 0; v < 2; v++) {
-                const VF k = vf_load(w->s[h] + row + 8 * v);
+            for (int t = 0; t < n; t++) {
+                const __m256i start = _mm256_set1_epi32(e->start[t0 + t][h][b]);
                 UNROLL
-                for (int t = 0; t < n; t++) {
-                    const VF i = _mm256_cvtepi32_ps(dot[v][t]);
-                    s[v][t] = h ? vf_fma(i, k, s[v][t]) : vf_mul(i, k);
+                for (int v = 0; v < 2; v++) {
+                    const VF i = _mm256_cvtepi32_ps(span && !mins ? _mm256_add_epi32(dot[v][t], start) : dot[v][t]);
+                    s[v][t] = h ? vf_fma(i, vf_load(k + GEMM_R * h + 8 * v), s[v][t]) : vf_mul(i, vf_load(k + 8 * v));
                 }
             }
         }
         UNROLL
         for (int t = 0; t < n; t++) {
             float scale;
-            memcpy(&scale, x + (size_t)t * a->x_stride + (size_t)(b % 4) * 4, sizeof scale);
+            memcpy(&scale, x[t] + d, sizeof scale);
             UNROLL
             for (int v = 0; v < 2; v++) {
-                float *acc = a->acc[t0 + t][b % 4] + row + 8 * v;
+                float *to = acc + (b % 4) * GEMM_R + t * 4 * GEMM_R + 8 * v;
                 UNROLL
                 for (int h = 0; h < mins * 32 / sub; h++)
-                    s[v][t] = vf_fma(vf_set1(e->sum[t0 + t][h][b]), vf_load(w->m[h] + row + 8 * v), s[v][t]);
-                vf_store(acc, vf_fma(s[v][t], vf_set1(scale), vf_load(acc)));
+                    s[v][t] = vf_fma(vf_set1(e->sum[t0 + t][h][b]), vf_load(m + GEMM_R * h + 8 * v), s[v][t]);
+                vf_store(to, vf_fma(s[v][t], vf_set1(scale), vf_load(to)));
             }
         }
+        q += sizeof *a->w;
+        k += sizeof *a->w / sizeof *k;
+        m += sizeof *a->w / sizeof *m;
+        const size_t next = b % 4 == 3 ? sizeof(struct kernels_q8_group) : 0;
+        UNROLL
+        for (int t = 0; t < n; t++)
+            x[t] += next;
     }
 }
 
-PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, int table)
+/* A function for rows of each number of tokens. */
+typedef void gemm_part_fn(const struct gemm_tile *a, const struct gemm_extra *e, int row, int t);
+
+PRIM void gemm_parts(const struct gemm_tile *a, int V, int T, int sub, int mins, gemm_part_fn *const part[PART_T + 1])
 {
     struct gemm_extra e;
     gemm_extra(&e, a, T, sub, mins);
-    for (int row = 0; row < 16 * V; row += 16) {
-        if (T == GEMM_T)
-            for (int t = 0; t < GEMM_T; t += PART_T)
-                gemm_part(a, &e, row, t, PART_T, sub, mins, table);
-        else
-            for (int t = 0; t < T; t += 2)
-                gemm_part(a, &e, row, t, T < 2 ? T : 2, sub, mins, table);
-    }
+    for (int row = 0; row < 16 * V; row += 16)
+        for (int t = 0, n; t < T; t += n) {
+            n = T - t < PART_T ? T - t : PART_T;
+            part[n](a, &e, row, t);
+        }
 }
+
+#define GEMM_PART(kind, n, ...)                                                                                       \
+    static __attribute__((noinline)) void g##n##_##kind(const struct gemm_tile *a, const struct gemm_extra *e, int row, int t) \
+    {                                                                                                                 \
+        gemm_part(a, e, row, t, n, __VA_ARGS__);                                                                      \
+    }
+#define GEMM_FN(kind, sub, mins, span)                                                                          \
+    GEMM_PART(kind, 1, sub, mins, span)                                                                         \
+    GEMM_PART(kind, 2, sub, mins, span)                                                                         \
+    GEMM_PART(kind, 3, sub, mins, span)                                                                         \
+    static void gemm_##kind(const struct gemm_tile *a, int V, int T)                                            \
+    {                                                                                                           \
+        static gemm_part_fn *const part[PART_T + 1] = { NULL, g1_##kind, g2_##kind, g3_##kind };                \
+        gemm_parts(a, V, T, sub, mins, part);                                                                   \
+    }
+GEMM_FN(32_0_4, 32, 0, 8)
+GEMM_FN(32_0_5, 32, 0, 4)
+GEMM_FN(32_0_8, 32, 0, 0)
+GEMM_FN(32_1_4, 32, 1, 8)
+GEMM_FN(32_1_5, 32, 1, 4)
+GEMM_FN(16_0_4, 16, 0, 4)
+GEMM_FN(16_0_6, 16, 0, 2)
+GEMM_FN(16_1_4, 16, 1, 4)
+#define GEMM_TILE(ops)                                                                                              \
+    ((ops).sub == 32 ? (ops).has_min ? (ops).bits > 4 ? gemm_32_1_5 : gemm_32_1_4 :                                 \
+     (ops).bits > 5 ? gemm_32_0_8 : (ops).bits > 4 ? gemm_32_0_5 : gemm_32_0_4 :                                    \
+     (ops).has_min ? gemm_16_1_4 : (ops).bits > 4 ? gemm_16_0_6 : gemm_16_0_4)
 
 PRIM void gemm_store(float *out, float acc[4][GEMM_R], int live)
 {

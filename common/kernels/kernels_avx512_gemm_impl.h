@@ -100,9 +100,8 @@ PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_block *w, con
     }
 }
 
-PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, int is_signed)
+PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins)
 {
-    (void)is_signed;
     struct gemm_extra e;
     struct gemm_near n;
     gemm_extra(&e, a, T, sub, mins);
@@ -137,6 +136,53 @@ PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, 
         }
     }
 }
+
+#ifndef KERNELS_OPS_ONLY
+/* Tiles by vectors of rows and tokens. */
+typedef void gemm_part_fn(const struct gemm_tile *a);
+#define GEMM_PART(kind, V, T, sub, mins)                    \
+    static void g##V##T##_##kind(const struct gemm_tile *a) \
+    {                                                       \
+        gemm_tile(a, V, T, sub, mins);                      \
+    }
+#define GEMM_PARTS(kind, V, sub, mins) \
+    GEMM_PART(kind, V, 1, sub, mins)   \
+    GEMM_PART(kind, V, 2, sub, mins)   \
+    GEMM_PART(kind, V, 4, sub, mins)   \
+    GEMM_PART(kind, V, 6, sub, mins)
+GEMM_PARTS(32_0, 1, 32, 0)
+GEMM_PARTS(32_0, 2, 32, 0)
+GEMM_PARTS(32_0, 4, 32, 0)
+GEMM_PARTS(32_1, 1, 32, 1)
+GEMM_PARTS(32_1, 2, 32, 1)
+GEMM_PARTS(32_1, 4, 32, 1)
+GEMM_PARTS(16_0, 1, 16, 0)
+GEMM_PARTS(16_0, 2, 16, 0)
+GEMM_PARTS(16_1, 1, 16, 1)
+GEMM_PARTS(16_1, 2, 16, 1)
+
+PRIM void gemm_parts(const struct gemm_tile *all, int T, gemm_part_fn *const by_tokens[GEMM_T + 1])
+{
+    struct gemm_tile a = *all;
+    for (int n; T > 0; T -= n, a.acc += n, a.x += (size_t)n * a.x_stride) {
+        n = T >= GEMM_T ? GEMM_T : T >= 4 ? 4 : T >= 2 ? 2 : 1;
+        by_tokens[n](&a);
+    }
+}
+
+#define GEMM_OF(kind, V) { [1] = g##V##1_##kind, [2] = g##V##2_##kind, [4] = g##V##4_##kind, [6] = g##V##6_##kind }
+#define GEMM_FN(kind, ...)                                                                                    \
+    static void gemm_##kind(const struct gemm_tile *a, int V, int T)                                          \
+    {                                                                                                         \
+        static gemm_part_fn *const by[GEMM_V + 1][GEMM_T + 1] = { [1] = GEMM_OF(kind, 1), [2] = GEMM_OF(kind, 2) __VA_ARGS__ }; \
+        gemm_parts(a, T, by[V]);                                                                              \
+    }
+GEMM_FN(32_0, , [4] = GEMM_OF(32_0, 4))
+GEMM_FN(32_1, , [4] = GEMM_OF(32_1, 4))
+GEMM_FN(16_0)
+GEMM_FN(16_1)
+#define GEMM_TILE(ops) ((ops).sub == 32 ? (ops).has_min ? gemm_32_1 : gemm_32_0 : (ops).has_min ? gemm_16_1 : gemm_16_0)
+#endif
 
 #endif
 #endif

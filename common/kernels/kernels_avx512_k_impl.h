@@ -46,10 +46,15 @@ PRIM __m512i fours(__m512i a, __m512i b, __m512i c, __m512i d)
 }
 
 /* vpdpbusd wants one unsigned operand. */
+PRIM int k_start(int offset)
+{
+    return offset >= K_TABLE ? 128 : offset;
+}
+
 PRIM struct kg k_unsigned(struct kg w, int offset)
 {
     const __m512i flip = _mm512_set1_epi8(-128);
-    return offset == K_TABLE ? (struct kg){ _mm512_xor_si512(w.lo, flip), _mm512_xor_si512(w.hi, flip) } : w;
+    return offset >= K_TABLE ? (struct kg){ _mm512_xor_si512(w.lo, flip), _mm512_xor_si512(w.hi, flip) } : w;
 }
 
 /* Each sum of the blocks' halves (both: of the blocks) times k, for every row. */
@@ -80,7 +85,7 @@ PRIM struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_sc
     UNROLL
     for (int h = 0; h < 32 / sub; h++) {
         if (offset)
-            dot[h] = _mm512_add_epi32(dot[h], sums_times(x, h, sub == 32, -offset));
+            dot[h] = _mm512_add_epi32(dot[h], sums_times(x, h, sub == 32, -k_start(offset)));
         t = h ? vf_fma(_mm512_cvtepi32_ps(dot[h]), k->s[h].v[0], t) : vf_mul(_mm512_cvtepi32_ps(dot[h]), k->s[h].v[0]);
     }
     UNROLL

@@ -3,12 +3,14 @@
  * level while tiles of GEMM_T tokens go by. A tile has its rows in the lanes of vectors of int32, GEMM_V for each token, into
  * which activations of four columns at a time are broadcast; after the last columns of a block they become floats, and their
  * scaled value is added to the sum that the block belongs to (kernels.h). The four sums of GEMM_CHUNK tokens wait on the stack
- * between panels. (KERNELS_SIGNED_TABLES: bytes of
- * tables stay signed.)
+ * between panels.
  *
- * A block of 32 columns costs eight vectors of products, and with one scale two float operations on the same ports, one more for
- * each further scale or minimum: no more than 80 % of a machine's int8 peak (Q4_0, Q8_0), 73 % (Q4_K, Q6_K), 62 % (Q2_K).
- * To reach with rows of 4096 and 512 tokens: 60 % where there is one scale, 50 % elsewhere (make bench-kernels).
+ * With vpdpbusd a block of 32 columns costs eight vectors of products, and with one scale two float operations on the same ports, one
+ * more for each further scale or minimum: no more than 80 % of a machine's int8 peak (Q4_0, Q8_0), 73 % (Q4_K, Q6_K), 62 % (Q2_K).
+ * To reach with rows of 4096 and 512 tokens: 60 % where there is one scale, 50 % elsewhere (make bench-tiers).
+ * With AVX2 pairs are added in 16 bits for as long as they fit, and one vpmaddwd makes 32 bits of them: once for a block of bytes up to
+ * 15, twice up to 31, four times up to 63. Signed bytes fill 16 bits with a pair, and take a vpsignb each. Of vpmaddubsw alone, Zen 5:
+ * 50 % where once or twice, 44 % of Q6_K, 32 % of signed bytes; of vpmaddubsw and vpmaddwd in turns 60 to 100 %.
  *
  * Measured with AVX-512 (two cores of a Xeon whose peak with vpdpbusd alone was 880 billion operations a second and core, Q4_0): a tile by
  * itself 71 % where the compiler knows the distances of a tile's activations (struct gemm_near) and schedules for AVX-512
@@ -20,57 +22,18 @@
 
 #include "common/kernels/kernels_simd_impl.h"
 
-/* Tiles by vectors of rows and tokens. */
-#define GEMM_TILE(kind, V, T, sub, mins, is_signed)           \
-    static void g##V##T##_##kind(const struct gemm_tile *a)   \
-    {                                                         \
-        gemm_tile(a, V, T, sub, mins, is_signed);             \
-    }
-#define GEMM_TILES_V(kind, V, ...)        \
-    GEMM_TILE(kind, V, 1, __VA_ARGS__)    \
-    GEMM_TILE(kind, V, 2, __VA_ARGS__)    \
-    GEMM_TILE(kind, V, 4, __VA_ARGS__)    \
-    GEMM_TILE(kind, V, 6, __VA_ARGS__)
-#define GEMM_TILES_OF(kind, V) { [1] = g##V##1_##kind, [2] = g##V##2_##kind, [4] = g##V##4_##kind, [6] = g##V##6_##kind }
-typedef void gemm_fn(const struct gemm_tile *a);
-
-struct gemm_tiles {
-    gemm_fn *of[GEMM_V + 1][GEMM_T + 1];
-};
-#define GEMM_TILES_2(kind, ...) GEMM_TILES_V(kind, 1, __VA_ARGS__) GEMM_TILES_V(kind, 2, __VA_ARGS__)
-#define GEMM_TILES_4(kind, ...) GEMM_TILES_2(kind, __VA_ARGS__) GEMM_TILES_V(kind, 4, __VA_ARGS__)
-GEMM_TILES_4(32_0, 32, 0, 0)
-GEMM_TILES_4(32_1, 32, 1, 0)
-GEMM_TILES_2(16_0, 16, 0, 0)
-GEMM_TILES_2(16_1, 16, 1, 0)
-#define GEMM_1_2(kind) [1] = GEMM_TILES_OF(kind, 1), [2] = GEMM_TILES_OF(kind, 2)
-static const struct gemm_tiles gemm_32_0 = { { GEMM_1_2(32_0), [4] = GEMM_TILES_OF(32_0, 4) } };
-static const struct gemm_tiles gemm_32_1 = { { GEMM_1_2(32_1), [4] = GEMM_TILES_OF(32_1, 4) } };
-static const struct gemm_tiles gemm_16_0 = { { GEMM_1_2(16_0) } };
-static const struct gemm_tiles gemm_16_1 = { { GEMM_1_2(16_1) } };
-#ifdef KERNELS_SIGNED_TABLES
-GEMM_TILES_4(32_s, 32, 0, 1)
-static const struct gemm_tiles gemm_32_s = { { GEMM_1_2(32_s), [4] = GEMM_TILES_OF(32_s, 4) } };
-#define GEMM_OFFSET(ops) ((ops).offset == K_TABLE ? 0 : (ops).offset)
-#else
-#define gemm_32_s        gemm_32_0
-#define GEMM_OFFSET(ops) (ops).offset
-#endif
-
-INLINE int gemm_tokens(int left)
-{
-    return left >= GEMM_T ? GEMM_T : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
+/* V sixteens of rows, at most GEMM_T tokens. GEMM_TILE(ops): a tier's function for a type. */
+typedef void gemm_fn(const struct gemm_tile *a, int V, int T);
 
 /* Sixteen rows of a step: vector v of its blocks. */
-INLINE void gemm_pack(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int nb, struct k_ops ops)
+INLINE void gemm_pack(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, struct k_ops ops)
 {
     const size_t block = sizeof *to;
     struct f16x s[2][2][2][4]; /* by group, scales or minima, half of a block: those of four rows */
     uint8_t u[2][16][128];
     for (int r = 0; r < 16; r += 4) {
         struct k_scales4 k[2];
-        k_rows_scales(k, row + r, o, nb, ops);
+        k_rows_scales(k, row + r, o, 4, ops);
         UNROLL
         for (int g = 0; g < ops.groups; g++) {
             UNROLL
@@ -83,13 +46,13 @@ INLINE void gemm_pack(struct gemm_block *to, int v, const uint8_t *const row[16]
                 continue;
             UNROLL
             for (int i = 0; i < 4; i++)
-                kg_store(u[g][r + i], k_unsigned(ops.group(row[r + i] + o, g, nb), ops.offset));
+                kg_store(u[g][r + i], k_unsigned(ops.group(row[r + i] + o, g, 4), ops.offset));
         }
     }
     UNROLL
     for (int g = 0; g < ops.groups; g++, to += 4) {
         if (ops.turned)
-            ops.turned(to, v, row, o, g, nb);
+            ops.turned(to, v, row, o, g, 4);
         for (int b = 0; b < 4 && !ops.turned; b++) {
             gemm_turn(to[b].q[0][16 * v], 4 * GEMM_R, &u[g][0][16 * b], 128);
             gemm_turn(to[b].q[4][16 * v], 4 * GEMM_R, &u[g][0][64 + 16 * b], 128);
@@ -119,15 +82,38 @@ INLINE struct gemm_rows gemm_rows_of(const struct row_list *l, int r, int n_rows
     return a;
 }
 
-/* Groups from the one whose bytes begin at o on, `groups` of them. */
+/* Groups from the one whose bytes begin at o on, `groups` of them. What is missing of a row's last group is zero: its activations are. */
 INLINE void gemm_panel(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups, struct k_ops ops)
 {
     for (int g = 0; g < groups; g += ops.groups, o += ops.bytes, to += 4 * ops.groups) {
-        const int nb = o + ops.bytes <= a->row_bytes ? 4 : (int)((a->row_bytes - o) / (ops.bytes / 4));
-        for (int v = 0; v < a->vectors; v++)
-            gemm_pack(to, v, a->row + 16 * v, o, nb, ops);
+        const size_t left = a->row_bytes - o;
+        uint8_t rest[16][4 * GEMM_BLOCK];
+        const uint8_t *row[16];
+        for (int v = 0; v < a->vectors; v++) {
+            size_t at = o;
+            for (int i = 0; i < 16; i++)
+                row[i] = a->row[16 * v + i];
+            if (ops.groups == 1 && left < ops.bytes) {
+                memset(rest, 0, sizeof rest);
+                for (int i = 0; i < 16; i++) {
+                    memcpy(rest[i], row[i] + o, left);
+                    row[i] = rest[i];
+                }
+                at = 0;
+            }
+            gemm_pack(to, v, row, at, ops);
+        }
     }
 }
+
+/* A type's panels and tiles. */
+struct gemm_type {
+    void (*panel)(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups);
+    gemm_fn *tile;
+    uint32_t type;
+    int groups, rows, offset; /* of a step; of a panel */
+    size_t bytes;             /* of a step */
+};
 
 /* What the next panel is unpacked from: bytes from o on of each row, `share` rows to be asked for before each tile. */
 struct gemm_ask {
@@ -154,55 +140,58 @@ INLINE void gemm_ask(struct gemm_ask *a)
 }
 
 /* next: the rows that follow, or a again. */
-INLINE void gemm_rows(float *out, size_t out_stride, const struct gemm_rows *a, const struct gemm_rows *next, const uint8_t *x,
-                      size_t x_stride, int n_tokens, struct k_ops ops, const struct gemm_tiles *tiles)
+OUTER void gemm_rows(float *out, size_t out_stride, const struct gemm_rows *a, const struct gemm_rows *next, const uint8_t *x,
+                     size_t x_stride, int n_tokens, const struct gemm_type *f)
 {
     _Alignas(64) gemm_sums acc[GEMM_CHUNK];
     _Alignas(64) struct gemm_block w[4 * GEMM_GROUPS];
-    const size_t step = ops.bytes * (size_t)(GEMM_GROUPS / ops.groups);
+    const size_t step = f->bytes * (size_t)(GEMM_GROUPS / f->groups);
     memset(acc, 0, (size_t)n_tokens * sizeof *acc);
     for (size_t o = 0; o < a->row_bytes; o += step, x += GEMM_GROUPS * sizeof(struct kernels_q8_group)) {
-        const size_t left = (a->row_bytes - o + ops.bytes - 1) / ops.bytes * (size_t)ops.groups;
+        const size_t left = (a->row_bytes - o + f->bytes - 1) / f->bytes * (size_t)f->groups;
         struct gemm_tile tile = { .w = w, .x_stride = x_stride, .groups = left < GEMM_GROUPS ? (int)left : GEMM_GROUPS,
-                                  .offset = GEMM_OFFSET(ops) };
+                                  .offset = f->offset };
         struct gemm_ask ask = o + step < a->row_bytes ? gemm_ask_of(a, o + step, step, n_tokens) : gemm_ask_of(next, 0, step, n_tokens);
-        gemm_panel(w, a, o, tile.groups, ops);
-        for (int t = 0, n; t < n_tokens; t += n) {
-            n = gemm_tokens(n_tokens - t);
+        f->panel(w, a, o, tile.groups);
+        for (int t = 0; t < n_tokens; t += GEMM_T) {
             gemm_ask(&ask);
             tile.acc = acc + t;
             tile.x = x + (size_t)t * x_stride;
-            tiles->of[a->vectors][n](&tile);
+            f->tile(&tile, a->vectors, n_tokens - t < GEMM_T ? n_tokens - t : GEMM_T);
         }
     }
     for (int t = 0; t < n_tokens; t++)
         gemm_store(out + (size_t)t * out_stride, acc[t], a->live);
 }
 
-INLINE void gemm_all(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows, const uint8_t *x,
-                     size_t x_stride, int n_tokens, struct k_ops ops, const struct gemm_tiles *tiles)
+OUTER void gemm_all(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x, size_t x_stride, int n_tokens,
+                    int n_cols, const struct gemm_type *f)
 {
-    const int most = ops.sub == 16 ? GEMM_R / 2 : GEMM_R; /* two scales a block: twice as many vectors to hold */
-    struct gemm_rows a = gemm_rows_of(l, 0, n_rows, most, row_bytes);
+    const size_t row_bytes = quant_row_bytes(f->type, (uint64_t)n_cols);
+    struct gemm_rows a = gemm_rows_of(l, 0, n_rows, f->rows, row_bytes);
     for (int t = 0; t < n_tokens; t += GEMM_CHUNK) {
         const int tokens = n_tokens - t < GEMM_CHUNK ? n_tokens - t : GEMM_CHUNK;
-        for (int r = 0; r < n_rows; r += most) {
-            const struct gemm_rows next = gemm_rows_of(l, r + most < n_rows ? r + most : 0, n_rows, most, row_bytes);
-            gemm_rows(out + (size_t)t * out_stride + r, out_stride, &a, &next, x + (size_t)t * x_stride, x_stride, tokens, ops, tiles);
+        for (int r = 0; r < n_rows; r += f->rows) {
+            const struct gemm_rows next = gemm_rows_of(l, r + f->rows < n_rows ? r + f->rows : 0, n_rows, f->rows, row_bytes);
+            gemm_rows(out + (size_t)t * out_stride + r, out_stride, &a, &next, x + (size_t)t * x_stride, x_stride, tokens, f);
             a = next;
         }
     }
 }
 
-#define K_KIND(ops)                                                                                          \
-    ((ops).offset == K_TABLE ? &gemm_32_s : (ops).sub == 32 ? (ops).has_min ? &gemm_32_1 : &gemm_32_0 :      \
-     (ops).has_min ? &gemm_16_1 : &gemm_16_0)
-#define K_GEMM(name, TYPE)                                                                                                     \
-    static __attribute__((noinline)) void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows,      \
-                                                      const uint8_t *x, size_t x_stride, int n_tokens, int n_cols)             \
-    {                                                                                                                          \
-        gemm_all(out, out_stride, l, quant_row_bytes(QUANT_##TYPE, (uint64_t)n_cols), n_rows, x, x_stride, n_tokens,            \
-                 K_OPS_##TYPE, K_KIND(K_OPS_##TYPE));                                                                          \
+#define K_GEMM(name, TYPE)                                                                                                        \
+    static __attribute__((noinline)) void panel_##name(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups)      \
+    {                                                                                                                             \
+        gemm_panel(to, a, o, groups, K_OPS_##TYPE);                                                                               \
+    }                                                                                                                             \
+    static void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x,                \
+                            size_t x_stride, int n_tokens, int n_cols)                                                            \
+    {                                                                                                                             \
+        const struct k_ops ops = K_OPS_##TYPE;                                                                                    \
+        const struct gemm_type f = { .panel = panel_##name, .tile = GEMM_TILE(ops), .type = QUANT_##TYPE, .groups = ops.groups,    \
+                                     .rows = ops.sub == 16 ? GEMM_R / 2 : GEMM_R, /* two scales a block: twice as many vectors */  \
+                                     .offset = k_start(ops.offset), .bytes = ops.bytes };                                         \
+        gemm_all(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols, &f);                                                   \
     }
 
 #endif

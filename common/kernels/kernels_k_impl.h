@@ -27,7 +27,9 @@ struct k_scales {
     struct f16x s, m;
 };
 
-enum { K_TABLE = 128 }; /* offset of types whose bytes may be negative: there is none, and no bound below 128 */
+/* Offsets of types whose bytes may be negative, of which floats are made without one: no bound below 128; none below -12. */
+enum { K_TABLE = 128,
+       K_SMALL = K_TABLE + 12 };
 
 INLINE uint32_t k_u32(const uint8_t *p)
 {
@@ -68,6 +70,7 @@ enum { GEMM_V = 4, /* sixteens of rows */
        GEMM_R = 16 * GEMM_V,
        GEMM_T = 6,
        GEMM_GROUPS = 2, /* of four blocks: of a panel */
+       GEMM_BLOCK = 34, /* bytes of 32 columns, at most */
        GEMM_CHUNK = 96 /* tokens; their sums are most of what a worker has on its stack */ };
 
 /* Weights of a panel: column 4 k + i of row r at q[k][r][i]; scales and minima as in struct k_scales4. */

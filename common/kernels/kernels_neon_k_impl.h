@@ -79,7 +79,7 @@ PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
 PRIM int32x4_t dot_offset(uint8x16_t w, int offset, const uint8_t *x)
 {
     int8x16_t s = vreinterpretq_s8_u8(w);
-    if (offset != K_TABLE)
+    if (offset < K_TABLE)
         s = vsubq_s8(s, vdupq_n_s8((int8_t)offset));
     return dot16(vdupq_n_s32(0), s, vreinterpretq_s8_u8(vld1q_u8(x)));
 }

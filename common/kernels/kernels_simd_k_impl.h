@@ -33,7 +33,8 @@
  *   VF k_dot(VF acc, struct kg, struct f16x s, int g, const uint8_t *x, int sub, int offset)
  *                                               acc + xd * s * sum of (u - offset) * x; x: group g of the step
  * with KERNELS_BLOCK_SUMS: the order of kernels.h, an accumulator for four rows and a token, with four sums of each
- *   struct kg k_unsigned(struct kg, int offset) K_TABLE: bytes plus 128; else the same
+ *   struct kg k_unsigned(struct kg, int offset) as products want the bytes of such an offset (struct k_ops)
+ *   int k_start(int offset)                     what is then too much in each
  *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
  *                                               of four rows, for each group of a step
  *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of types of 32 columns: the same from rows
@@ -56,6 +57,7 @@ struct k_ops {
     int groups;          /* of a step */
     size_t bytes;        /* of a group; of a step, if there are two */
     int sub, offset, has_min;
+    int bits;              /* of a byte as products have it (k_unsigned); 8: it may be negative */
     k_scales4_fn *scales4; /* NULL: nothing better than scales of each */
     k_turned_fn *turned;   /* NULL: panels are made of groups */
 };
@@ -240,7 +242,7 @@ struct k_floats {
 INLINE void k_to_memory(struct k_floats *f, const uint8_t *p, int nb, struct k_ops ops)
 {
     struct k_scales k;
-    const VF offset = vf_set1(ops.offset == K_TABLE ? 0 : (float)-ops.offset);
+    const VF offset = vf_set1(ops.offset >= K_TABLE ? 0 : (float)-ops.offset);
     ops.scales(&k, p, nb);
     UNROLL
     for (int v = 0; v < 16 / VN; v++) {
@@ -494,26 +496,27 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_TURNED(type) NULL
 #endif
 
-#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, NULL, NULL })
-#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, NULL, NULL })
-#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, NULL, K_TURNED(q4_k) })
-#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, NULL, K_TURNED(q5_k) })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, NULL, K_TURNED(q6_k) })
-#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, NULL, K_TURNED(iq4_xs) })
-#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, \
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, 2, NULL, NULL })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, 3, NULL, NULL })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, 4, NULL, K_TURNED(q4_k) })
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, 5, NULL, K_TURNED(q5_k) })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, 6, NULL, K_TURNED(q6_k) })
+#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, 8, \
+                                   NULL, K_TURNED(iq4_xs) })
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, 4, \
                                    K_SCALES4(q4_1), K_TURNED(q4_1) })
-#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, \
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, 5, \
                                    K_SCALES4(q5_0), NULL })
-#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, \
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, 5, \
                                    K_SCALES4(q5_1), NULL })
-#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, \
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, 8, \
                                    K_SCALES4(iq4_nl), K_TURNED(iq4_nl) })
-#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, \
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_SMALL, 0, 5, \
                                    K_SCALES4(mxfp4), K_TURNED(mxfp4) })
 
 #ifdef KERNELS_BLOCK_SUMS
-#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, k_scales4_q4_0, K_TURNED(q4_0) })
-#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, \
+#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, 4, k_scales4_q4_0, K_TURNED(q4_0) })
+#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, 8, \
                                    k_scales4_q8_0, K_TURNED(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
 #define K_MANY_q8(name) many_##name

@@ -86,6 +86,16 @@ struct type_ops {
     size_t bytes32;       /* of 32 columns */
 };
 
+/* Tiles that types share (kernels_simd_k_impl.h) multiply what a type's function has unpacked: n columns from offset o on, at most STEP and
+ * a multiple of the block, of each of R rows. */
+enum { STEP = 256 };
+struct bytes;
+struct unpack {
+    void (*rows)(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R);
+    size_t bytes; /* of STEP columns */
+    int shift;    /* a scale is for 16 << shift columns */
+};
+
 /* One call of a tile. */
 struct tile {
     float *out;
@@ -94,6 +104,7 @@ struct tile {
     const uint8_t *x;
     size_t x_stride, row_bytes;
     int live, n_cols; /* live: rows to write */
+    const struct unpack *unpack;
     /* The line of lane r to ask for at offset o is ahead[0][r] + o, from offset turn on
      * ahead[1][r] + o. */
     uintptr_t ahead[2][LANES_MAX];
@@ -441,11 +452,13 @@ typedef void many_fn(float *out, size_t out_stride, const struct row_list *l, in
                      int n_tokens, int n_cols);
 enum { MANY_TOKENS = 12, MANY_ROWS = 8 }; /* from which on it is faster */
 
-/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. */
+/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. unpack: for
+ * tiles that types share. */
 struct row_tiles {
     tile_fn *t11, *t41, *t42, *t43, *t44;
     void (*strip)(const struct tile *a, int n);
     many_fn *many;
+    const struct unpack *unpack;
 };
 
 /* One tile's rows for all tokens. */
@@ -468,7 +481,8 @@ INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tok
 OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
                  const void *x, size_t x_stride, int n_tokens, int n_cols, const struct row_tiles *f)
 {
-    struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
+    struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols,
+                      .unpack = f->unpack };
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
@@ -517,31 +531,23 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     drive_tokens(&a, out + tail, x, n_tokens, f);
 }
 
-/* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body; strip_fn as in struct row_tiles. */
-#define ROWS(name, type, TILE, strip_fn) ROWS_MANY(name, type, TILE, strip_fn, NULL)
-#define ROWS_MANY(name, type, TILE, strip_fn, many_fn)                                              \
-    static void t11_##name(const struct tile *a)                                                   \
-    {                                                                                              \
-        TILE(a, 1, 1);                                                                             \
-    }                                                                                              \
-    static void t41_##name(const struct tile *a)                                                   \
-    {                                                                                              \
-        TILE(a, 4, 1);                                                                             \
-    }                                                                                              \
-    static void t42_##name(const struct tile *a)                                                   \
-    {                                                                                              \
-        TILE(a, 4, TILE_T < 2 ? 1 : 2);                                                            \
-    }                                                                                              \
-    static void t43_##name(const struct tile *a)                                                   \
-    {                                                                                              \
-        TILE(a, 4, TILE_3);                                                                        \
-    }                                                                                              \
-    static void t44_##name(const struct tile *a)                                                   \
-    {                                                                                              \
-        TILE(a, 4, TILE_T < 4 ? 1 : 4);                                                            \
-    }                                                                                              \
-    static const struct row_tiles row_tiles_##name = { t11_##name, t41_##name, t42_##name,         \
-                                                       t43_##name, t44_##name, strip_fn, many_fn };            \
+/* Tiles of a type, or of several. TILE(a, R, T) is the tile's body. */
+#define TILE_FN(fn, TILE, R, T)          \
+    static void fn(const struct tile *a) \
+    {                                    \
+        TILE(a, R, T);                   \
+    }
+#define TILES(name, TILE)                                \
+    TILE_FN(t11_##name, TILE, 1, 1)                      \
+    TILE_FN(t41_##name, TILE, 4, 1)                      \
+    TILE_FN(t42_##name, TILE, 4, TILE_T < 2 ? 1 : 2)     \
+    TILE_FN(t43_##name, TILE, 4, TILE_3)                 \
+    TILE_FN(t44_##name, TILE, 4, TILE_T < 4 ? 1 : 4)
+#define TILES_OF(name) t11_##name, t41_##name, t42_##name, t43_##name, t44_##name
+
+/* rows_NAME and rows_at_NAME, and what follows tiles in struct row_tiles. */
+#define ROWS_OF(name, type, tiles, ...)                                                             \
+    static const struct row_tiles row_tiles_##name = { TILES_OF(tiles), __VA_ARGS__ };             \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \
@@ -556,11 +562,15 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
         drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
               n_tokens, n_cols, &row_tiles_##name);                                                \
     }
+#define ROWS(name, type, TILE, strip_fn) \
+    TILES(name, TILE)                    \
+    ROWS_OF(name, type, name, .strip = strip_fn)
 
 /* ---- accumulation ---- */
 
 /* The rows of one call of an axpy tile, and those that come next; lead: how far ahead lines are asked for. */
 struct axpy_rows {
+    const struct unpack *unpack;
     const uint8_t *row[LANES_MAX], *next[LANES_MAX];
     size_t row_bytes, lead;
     int n_cols;
@@ -756,9 +766,9 @@ INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *
  * rows further on: PREFETCH_BYTES of each of four rows, or as much as the ring holds, but a whole group at least. */
 INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
                        int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, unsigned most,
-                       axpy_tile_fn *const tile[3])
+                       axpy_tile_fn *const tile[3], const struct unpack *unpack)
 {
-    struct axpy_rows a = { .row_bytes = row_bytes, .n_cols = n_cols,
+    struct axpy_rows a = { .unpack = unpack, .row_bytes = row_bytes, .n_cols = n_cols,
                            .lead = row_bytes < KERNELS_AXPY_LEAD ? row_bytes : KERNELS_AXPY_LEAD };
     const size_t groups = PREFETCH_BYTES * TILE_R / (row_bytes * most + 1), limit = RING / most - 1;
     const unsigned ahead = (unsigned)(groups < 1 ? 1 : groups < limit ? groups : limit) * most;
@@ -789,6 +799,7 @@ INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, c
 struct axpy_tiles {
     unsigned most;
     axpy_tile_fn *tile[5][3]; /* by tokens, then for 1, 4 and `most` rows */
+    const struct unpack *unpack; /* as in struct row_tiles */
 };
 
 OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
@@ -802,7 +813,7 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
         for (int t = 0; t < n_tokens;) {
             int T = tokens_of(n_tokens - t);
             axpy_drive(acc + (size_t)t * acc_stride, acc_stride, rows + r, h + (size_t)t * h_stride + r,
-                       h_stride, n, T, skip, row_bytes, n_cols, f->most, f->tile[T]);
+                       h_stride, n, T, skip, row_bytes, n_cols, f->most, f->tile[T], f->unpack);
             t += T;
         }
     }
@@ -814,22 +825,24 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
         BODY(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T);                  \
     }
 #define AXPY_TILES(name, T, most) { a1##T##_##name, a4##T##_##name, most == 8 ? a8##T##_##name : a4##T##_##name }
-/* axpy_NAME; BODY(acc, acc_stride, a, h, R, T) adds R rows for T tokens. */
-#define AXPY(name, type, BODY, rows_most)                                                           \
-    AXPY_TILE(name, 1, 1, BODY)                                                                     \
-    AXPY_TILE(name, 4, 1, BODY)                                                                     \
-    AXPY_TILE(name, 8, 1, BODY)                                                                     \
-    AXPY_TILE(name, 1, 2, BODY)                                                                     \
-    AXPY_TILE(name, 4, 2, BODY)                                                                     \
-    AXPY_TILE(name, 8, 2, BODY)                                                                     \
-    AXPY_TILE(name, 1, 4, BODY)                                                                     \
-    AXPY_TILE(name, 4, 4, BODY)                                                                     \
-    AXPY_TILE(name, 8, 4, BODY)                                                                     \
+/* Tiles of a type, or of several: BODY(acc, acc_stride, a, h, R, T) adds R rows for T tokens. axpy_NAME. */
+#define AXPY_ALL(name, BODY)    \
+    AXPY_TILE(name, 1, 1, BODY) \
+    AXPY_TILE(name, 4, 1, BODY) \
+    AXPY_TILE(name, 8, 1, BODY) \
+    AXPY_TILE(name, 1, 2, BODY) \
+    AXPY_TILE(name, 4, 2, BODY) \
+    AXPY_TILE(name, 8, 2, BODY) \
+    AXPY_TILE(name, 1, 4, BODY) \
+    AXPY_TILE(name, 4, 4, BODY) \
+    AXPY_TILE(name, 8, 4, BODY)
+#define AXPY_OF(name, type, tiles, rows_most, unpack_of)                                            \
     static const struct axpy_tiles axpy_tiles_##name = {                                            \
         .most = rows_most,                                                                          \
-        .tile = { [1] = AXPY_TILES(name, 1, rows_most),                                             \
-                  [2] = AXPY_TILES(name, 2, rows_most),                                             \
-                  [4] = AXPY_TILES(name, 4, rows_most) },                                           \
+        .tile = { [1] = AXPY_TILES(tiles, 1, rows_most),                                            \
+                  [2] = AXPY_TILES(tiles, 2, rows_most),                                            \
+                  [4] = AXPY_TILES(tiles, 4, rows_most) },                                          \
+        .unpack = unpack_of,                                                                        \
     };                                                                                              \
     static void axpy_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h, \
                             size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)        \
@@ -838,6 +851,9 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
                  quant_row_bytes(type, (uint64_t)col0), quant_row_bytes(type, (uint64_t)n_cols),    \
                  n_cols, &axpy_tiles_##name);                                                       \
     }
+#define AXPY(name, type, BODY, rows_most) \
+    AXPY_ALL(name, BODY)                  \
+    AXPY_OF(name, type, name, rows_most, NULL)
 
 /* ---- vectors ---- */
 
@@ -870,121 +886,7 @@ INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops 
 }
 
 #ifndef KERNELS_LOOPS_ONLY
-/* ---- what every tier instantiates ---- */
-
-#include "common/kernels/kernels_sums_impl.h"
-
-#define OPS_F32  ((struct type_ops){ w_f32, part_f32, 128 })
-#define OPS_F16  ((struct type_ops){ w_f16, part_f16, 64 })
-#define OPS_BF16 ((struct type_ops){ w_bf16, part_bf16, 64 })
-#define OPS_Q8_0 ((struct type_ops){ w_q8_0, NULL, sizeof(struct quant_q8_0) })
-#define OPS_Q4_0 ((struct type_ops){ w_q4_0, NULL, sizeof(struct quant_q4_0) })
-
-#define SUMS_F32(acc, stride, a, h, R, T)  axpy_tile(acc, stride, a, h, R, T, OPS_F32)
-#define SUMS_F16(acc, stride, a, h, R, T)  axpy_tile(acc, stride, a, h, R, T, OPS_F16)
-#define SUMS_BF16(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_BF16)
-#define SUMS_Q8_0(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_Q8_0)
-#define SUMS_Q4_0(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_Q4_0)
-#define TILE_F32_F32(a, R, T)  tile_f32(a, R, T, OPS_F32)
-#define TILE_F16_F32(a, R, T)  tile_f32(a, R, T, OPS_F16)
-#define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
-#define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
-#define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
-#ifndef KERNELS_BLOCK_SUMS
-#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0) })
-#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0) })
-#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q8_0)
-#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q4_0)
-
-static void strip_q8_0_q8(const struct tile *a, int n)
-{
-    strip_q8(a, n, Q8_OPS_Q8_0);
-}
-
-static void strip_q4_0_q8(const struct tile *a, int n)
-{
-    strip_q8(a, n, Q8_OPS_Q4_0);
-}
-
-ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8, strip_q8_0_q8)
-ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8, strip_q4_0_q8)
-
-static void fill_q8(struct kernels *k)
-{
-    k->rows[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_q8_0_q8;
-    k->rows[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_q4_0_q8;
-    k->rows_at[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_at_q8_0_q8;
-    k->rows_at[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_at_q4_0_q8;
-}
-#endif
-
-#ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
-ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)
-ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
-ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
-static void strip_q8_0_f32(const struct tile *a, int n)
-{
-    strip_f32(a, n, OPS_Q8_0);
-}
-
-static void strip_q4_0_f32(const struct tile *a, int n)
-{
-    strip_f32(a, n, OPS_Q4_0);
-}
-
-ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, strip_q8_0_f32)
-ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, strip_q4_0_f32)
-AXPY(f32, QUANT_F32, SUMS_F32, 4)
-AXPY(f16, QUANT_F16, SUMS_F16, 4)
-AXPY(bf16, QUANT_BF16, SUMS_BF16, 4)
-SUMS(f32, OPS_F32)
-SUMS(f16, OPS_F16)
-SUMS(bf16, OPS_BF16)
-AXPY(q8_0, QUANT_Q8_0, SUMS_Q8_0, 4)
-AXPY(q4_0, QUANT_Q4_0, SUMS_Q4_0, KERNELS_AXPY_R)
-
-static float dot_f32(const float *a, const float *b, int n)
-{
-    return dot_vf((const uint8_t *)b, a, n, OPS_F32);
-}
-
-static float dot_f16(const float *a, const uint16_t *b, int n)
-{
-    return dot_vf((const uint8_t *)b, a, n, OPS_F16);
-}
-
-static void axpy_vec_f32(float *y, float a, const float *x, int n)
-{
-    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F32);
-}
-
-static void axpy_vec_f16(float *y, float a, const uint16_t *x, int n)
-{
-    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F16);
-}
-
-static void fill_f32(struct kernels *k)
-{
-#define SET(type, name)                                       \
-    k->rows[KERNELS_ACT_F32][type] = rows_##name##_f32;       \
-    k->rows_at[KERNELS_ACT_F32][type] = rows_at_##name##_f32; \
-    k->axpy[type] = axpy_##name
-    SET(QUANT_F32, f32);
-    SET(QUANT_F16, f16);
-    SET(QUANT_BF16, bf16);
-    SET(QUANT_Q8_0, q8_0);
-    SET(QUANT_Q4_0, q4_0);
-#undef SET
-    k->sums[QUANT_F32] = sums_f32;
-    k->sums[QUANT_F16] = sums_f16;
-    k->sums[QUANT_BF16] = sums_bf16;
-    k->dot_f32 = dot_f32;
-    k->dot_f16 = dot_f16;
-    k->axpy_f32 = axpy_vec_f32;
-    k->axpy_f16 = axpy_vec_f16;
-}
-#endif
-
+#include "common/kernels/kernels_fill_impl.h"
 #endif
 
 #endif

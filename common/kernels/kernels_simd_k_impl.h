@@ -234,147 +234,147 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
 
 /* ---- weights as floats ---- */
 
-/* s and m of a step, as the loops over columns broadcast them. */
-struct k_floats {
-    float s[16], m[16];
+/* Of a row, up to STEP columns as they are unpacked: bytes, and s and m of each run of `sub` columns, with room for a vector more. */
+struct bytes {
+    _Alignas(64) float s[32], m[32];
+    uint8_t u[STEP];
 };
 
-INLINE void k_to_memory(struct k_floats *f, const uint8_t *p, int nb, struct k_ops ops)
+/* struct bytes of a step, all of it. */
+INLINE void k_unpack_step(struct bytes *to, int at, const uint8_t *p, struct k_ops ops)
 {
     struct k_scales k;
     const VF offset = vf_set1(ops.offset >= K_TABLE ? 0 : (float)-ops.offset);
-    ops.scales(&k, p, nb);
+    const int n = 128 * ops.groups / ops.sub; /* scales */
+    ops.scales(&k, p, 4);
     UNROLL
-    for (int v = 0; v < 16 / VN; v++) {
-        vf_store(f->s + v * VN, k.s.v[v]);
-        vf_store(f->m + v * VN, ops.has_min ? k.m.v[v] : vf_mul(k.s.v[v], offset));
+    for (int v = 0; v < (n + VN - 1) / VN; v++) { /* those beyond n are zero, and come in their turn */
+        vf_store(to->s + at / ops.sub + v * VN, k.s.v[v]);
+        vf_store(to->m + at / ops.sub + v * VN, ops.has_min ? k.m.v[v] : vf_mul(k.s.v[v], offset));
+    }
+    UNROLL
+    for (int g = 0; g < ops.groups; g++)
+        kg_store(to->u + at + 128 * g, ops.group(p, g, 4));
+}
+
+/* struct unpack. What is missing of a row's last step is zero. */
+INLINE void k_unpack(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R, struct k_ops ops)
+{
+    const int step = 128 * ops.groups;
+    for (int r = 0; r < R; r++) {
+        const uint8_t *p = row[r] + o;
+        for (int i = 0; i < n; i += step, p += ops.bytes) {
+            uint8_t rest[4 * sizeof(struct quant_q8_0)];
+            if (ops.groups == 1 && n - i < step) {
+                memset(rest, 0, sizeof rest);
+                memcpy(rest, p, ops.bytes / 4 * (size_t)((n - i) / 32));
+            }
+            k_unpack_step(to + r, i, ops.groups == 1 && n - i < step ? rest : p, ops);
+        }
     }
 }
 
-/* Columns [16 i + v * VN, + VN) of group g, whose bytes are at u. */
-INLINE VF k_weight(const uint8_t *u, const struct k_floats *f, int g, int i, int v, struct k_ops ops)
+/* Weights of a block of 32 columns, block i of the step: vector v of them. Bytes are in kg_store's order. */
+INLINE VF k_weight(const struct bytes *b, int i, int v, int shift)
 {
-    const int k = ops.sub == 16 ? 8 * g + i : 4 * g + i / 2;
-    return vf_fma(vf_i8(u + 64 * (i & 1) + 16 * (i / 2) + v * VN), vf_set1(f->s[k]), vf_set1(f->m[k]));
+    const int h = v / (16 / VN), k = (2 * i + h) >> shift;
+    return vf_fma(vf_i8(b->u + 128 * (i / 4) + 16 * (i % 4) + 64 * h + v % (16 / VN) * VN), vf_set1(b->s[k]), vf_set1(b->m[k]));
 }
 
-INLINE void k_step_f32(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, int c, int nb, int R, int T, struct k_ops ops)
+INLINE void k_step_f32(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, int c, int n, int R, int T)
 {
-    struct k_floats f[TILE_R];
-    uint8_t u[TILE_R][128];
-    UNROLL
-    for (int r = 0; r < R; r++)
-        k_to_memory(&f[r], a->row[r] + o, nb, ops);
-    for (int g = 0; g < ops.groups; g++, c += 128) {
+    struct bytes b[TILE_R];
+    const int shift = a->unpack->shift;
+    a->unpack->rows(b, a->row, o, n, R);
+    for (int i = 0; i < n / 32; i++) {
         UNROLL
-        for (int r = 0; r < R; r++)
-            kg_store(u[r], ops.group(a->row[r] + o, g, nb));
-        for (int i = 0; i < 2 * nb; i++) {
+        for (int v = 0; v < 32 / VN; v++) {
+            VF w[TILE_R];
             UNROLL
-            for (int v = 0; v < 16 / VN; v++) {
-                VF w[TILE_R];
+            for (int r = 0; r < R; r++)
+                w[r] = k_weight(&b[r], i, v, shift);
+            UNROLL
+            for (int t = 0; t < T; t++) {
+                VF x = vf_load(tile_x(a, t, c + 32 * i + v * VN));
                 UNROLL
                 for (int r = 0; r < R; r++)
-                    w[r] = k_weight(u[r], &f[r], g, i, v, ops);
-                UNROLL
-                for (int t = 0; t < T; t++) {
-                    VF x = vf_load(tile_x(a, t, c + 16 * i + v * VN));
-                    UNROLL
-                    for (int r = 0; r < R; r++)
-                        acc[r][t] = vf_fma(w[r], x, acc[r][t]);
-                }
+                    acc[r][t] = vf_fma(w[r], x, acc[r][t]);
             }
         }
     }
 }
 
-INLINE void k_tile_f32(const struct tile *a, int R, int T, struct k_ops ops)
+INLINE int k_columns(int left)
+{
+    return left < STEP ? left : STEP;
+}
+
+INLINE void k_tile_f32(const struct tile *a, int R, int T)
 {
     VF acc[TILE_R][TILE_T];
     size_t o = 0, done = 0;
-    int c = 0;
     tile_clear(acc, R, T);
-    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, c += 128 * ops.groups) {
-        ahead_step(&done, a, o + ops.bytes, R);
-        k_step_f32(a, acc, o, c, 4, R, T, ops);
+    for (int c = 0; c < a->n_cols; c += STEP, o += a->unpack->bytes) {
+        ahead_step(&done, a, o + a->unpack->bytes < a->row_bytes ? o + a->unpack->bytes : a->row_bytes, R);
+        k_step_f32(a, acc, o, c, k_columns(a->n_cols - c), R, T);
     }
-    if (ops.groups == 1 && o < a->row_bytes)
-        k_step_f32(a, acc, o, c, (a->n_cols - c) / 32, R, T, ops);
     tile_store(a, acc, R, T);
 }
 
-INLINE void k_strip_f32(const struct tile *a, int n, struct k_ops ops)
+OUTER void k_strip_f32(const struct tile *a, int n)
 {
     const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
     struct tile to = *a;
     size_t done = 0;
     for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
         VF acc[TILE_R][TILE_T];
-        const size_t end = at + a->row_bytes;
         size_t o = at;
-        int c = 0;
         tile_clear(acc, TILE_R, 1);
-        for (; o + ops.bytes <= end; o += ops.bytes, c += 128 * ops.groups) {
-            strip_ask(&to, &done, ask, o + ops.bytes);
-            k_step_f32(&to, acc, o, c, 4, TILE_R, 1, ops);
+        for (int c = 0; c < a->n_cols; c += STEP, o += a->unpack->bytes) {
+            strip_ask(&to, &done, ask, o + a->unpack->bytes);
+            k_step_f32(&to, acc, o, c, k_columns(a->n_cols - c), TILE_R, 1);
         }
-        if (ops.groups == 1 && o < end)
-            k_step_f32(&to, acc, o, c, (a->n_cols - c) / 32, TILE_R, 1, ops);
         tile_store(&to, acc, TILE_R, 1);
     }
 }
 
-INLINE void k_axpy_step(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o, int nb,
-                        VF h[TILE_T][LANES_MAX], int R, int T, struct k_ops ops)
+INLINE void k_axpy_tile(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX], int R, int T)
 {
-    struct k_floats f[LANES_MAX];
-    uint8_t u[LANES_MAX][128];
-    UNROLL
-    for (int r = 0; r < R; r++)
-        k_to_memory(&f[r], row[r] + o, nb, ops);
-    for (int g = 0; g < ops.groups; g++, acc += 128) {
+    size_t o = 0, done = 0;
+    const int shift = a->unpack->shift;
+    for (int c = 0; c < a->n_cols; c += STEP, o += a->unpack->bytes) {
+        struct bytes b[LANES_MAX];
+        const int n = k_columns(a->n_cols - c);
+        VF h[TILE_T][LANES_MAX];
+        axpy_ask(&done, a, o + a->unpack->bytes < a->row_bytes ? o + a->unpack->bytes : a->row_bytes, R);
+        a->unpack->rows(b, a->row, o, n, R);
         UNROLL
-        for (int r = 0; r < R; r++)
-            kg_store(u[r], ops.group(row[r] + o, g, nb));
-        for (int i = 0; i < 2 * nb; i++) {
+        for (int r = 0; r < R; r++) {
             UNROLL
-            for (int v = 0; v < 16 / VN; v++) {
+            for (int t = 0; t < T; t++)
+                h[t][r] = vf_set1(hs[t][r]);
+        }
+        for (int i = 0; i < n / 32; i++) {
+            UNROLL
+            for (int v = 0; v < 32 / VN; v++) {
+                float *p = acc + c + 32 * i + v * VN;
                 VF s[TILE_T];
                 UNROLL
                 for (int t = 0; t < T; t++)
-                    s[t] = vf_load(acc + (size_t)t * acc_stride + 16 * i + v * VN);
+                    s[t] = vf_load(p + (size_t)t * acc_stride);
                 UNROLL
                 for (int r = 0; r < R; r++) {
-                    VF w = k_weight(u[r], &f[r], g, i, v, ops);
+                    const VF w = k_weight(&b[r], i, v, shift);
                     UNROLL
                     for (int t = 0; t < T; t++)
                         s[t] = vf_fma(h[t][r], w, s[t]);
                 }
                 UNROLL
                 for (int t = 0; t < T; t++)
-                    vf_store(acc + (size_t)t * acc_stride + 16 * i + v * VN, vf_add(s[t], vf_zero()));
+                    vf_store(p + (size_t)t * acc_stride, vf_add(s[t], vf_zero()));
             }
         }
     }
-}
-
-INLINE void k_axpy_tile(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX], int R, int T,
-                        struct k_ops ops)
-{
-    VF h[TILE_T][LANES_MAX];
-    size_t o = 0, done = 0;
-    UNROLL
-    for (int r = 0; r < R; r++) {
-        UNROLL
-        for (int t = 0; t < T; t++)
-            h[t][r] = vf_set1(hs[t][r]);
-    }
-    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, acc += 128 * ops.groups) {
-        axpy_ask(&done, a, o + ops.bytes, R);
-        k_axpy_step(acc, acc_stride, a->row, o, 4, h, R, T, ops);
-    }
-    if (ops.groups == 1 && o < a->row_bytes)
-        k_axpy_step(acc, acc_stride, a->row, o, (int)((a->row_bytes - o) / (ops.bytes / 4)), h, R, T, ops);
 }
 
 /* ---- scales ---- */
@@ -519,35 +519,27 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, 8, \
                                    k_scales4_q8_0, K_TURNED(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
-#define K_MANY_q8(name) many_##name
+#define K_MANY(name) many_##name
 #else
 #define KERNELS_Q8_TYPES(X) KERNELS_BLOCK_TYPES(X)
-#define K_MANY_q8(name) NULL
+#define K_MANY(name) NULL
 #endif
-#define K_MANY_f32(name) NULL
-
-#define K_ROWS(name, TYPE, form)                                      \
-    INLINE void tile_##name##_##form(const struct tile *a, int R, int T) \
-    {                                                                 \
-        k_tile_##form(a, R, T, K_OPS_##TYPE);                         \
-    }                                                                 \
-    static void strip_##name##_##form(const struct tile *a, int n)    \
-    {                                                                 \
-        k_strip_##form(a, n, K_OPS_##TYPE);                           \
-    }                                                                 \
-    ROWS_MANY(name##_##form, QUANT_##TYPE, tile_##name##_##form, strip_##name##_##form, K_MANY_##form(name))
-#define K_SUMS(name, TYPE)                                                                                              \
-    INLINE void sums_##name(float *acc, size_t acc_stride, const struct axpy_rows *a, float h[TILE_T][LANES_MAX], int R, int T) \
-    {                                                                                                                   \
-        k_axpy_tile(acc, acc_stride, a, h, R, T, K_OPS_##TYPE);                                                         \
-    }                                                                                                                   \
-    AXPY(name, QUANT_##TYPE, sums_##name, 4)
 
 #ifndef KERNELS_OPS_ONLY /* a tier that has loops of its own */
 #define K_SET_Q8(name, TYPE)                                         \
     k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
-#define K_ROWS_Q8(name, TYPE) K_ROWS(name, TYPE, q8)
+#define K_ROWS_Q8(name, TYPE)                                            \
+    INLINE void tile_##name##_q8(const struct tile *a, int R, int T)     \
+    {                                                                    \
+        k_tile_q8(a, R, T, K_OPS_##TYPE);                                \
+    }                                                                    \
+    static void strip_##name##_q8(const struct tile *a, int n)           \
+    {                                                                    \
+        k_strip_q8(a, n, K_OPS_##TYPE);                                  \
+    }                                                                    \
+    TILES(name##_q8, tile_##name##_q8)                                   \
+    ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = strip_##name##_q8, .many = K_MANY(name))
 #ifdef KERNELS_BLOCK_SUMS
 KERNELS_Q8_TYPES(K_GEMM)
 #endif
@@ -563,9 +555,22 @@ static void fill_k_q8(struct kernels *k)
     k->rows[KERNELS_ACT_F32][QUANT_##TYPE] = rows_##name##_f32;       \
     k->rows_at[KERNELS_ACT_F32][QUANT_##TYPE] = rows_at_##name##_f32; \
     k->axpy[QUANT_##TYPE] = axpy_##name;
-#define K_ROWS_F32(name, TYPE) K_ROWS(name, TYPE, f32)
-KERNELS_BLOCK_TYPES(K_ROWS_F32)
-KERNELS_BLOCK_TYPES(K_SUMS)
+/* Of STEP columns: blocks have 32 of them, or all. */
+#define K_BYTES(type) (sizeof(struct quant_##type) * (sizeof(struct quant_##type) > sizeof(struct quant_q8_0) ? 1 : STEP / 32))
+#define K_SHIFT(type) /* a scale for sixteen columns: Q2_K, Q3_K, Q6_K */                                            \
+    (sizeof(struct quant_##type) == sizeof(struct quant_q2_k) || sizeof(struct quant_##type) == sizeof(struct quant_q3_k) || \
+     sizeof(struct quant_##type) == sizeof(struct quant_q6_k) ? 0 : 1)
+#define K_F32(name, TYPE)                                                                                           \
+    static void unpack_##name(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R)                  \
+    {                                                                                                               \
+        k_unpack(to, row, o, n, R, K_OPS_##TYPE);                                                                   \
+    }                                                                                                               \
+    static const struct unpack unpack_of_##name = { unpack_##name, K_BYTES(name), K_SHIFT(name) };                \
+    ROWS_OF(name##_f32, QUANT_##TYPE, f32, .strip = k_strip_f32, .unpack = &unpack_of_##name)                       \
+    AXPY_OF(name, QUANT_##TYPE, bytes, 4, &unpack_of_##name)
+TILES(f32, k_tile_f32)
+AXPY_ALL(bytes, k_axpy_tile)
+KERNELS_BLOCK_TYPES(K_F32)
 
 static void fill_k_f32(struct kernels *k)
 {

@@ -42,7 +42,10 @@ void kernels_fill_k_dotprod(struct kernels *k);
     X(iq2_xs, IQ2_XS)         \
     X(iq2_s, IQ2_S)           \
     X(iq3_xxs, IQ3_XXS)       \
-    X(iq3_s, IQ3_S)
+    X(iq3_s, IQ3_S)           \
+    X(q1_0, Q1_0)             \
+    X(q2_0, Q2_0)             \
+    X(q2_0_128, Q2_0_128)
 
 /* Activations of a block whose largest magnitude is below this are zero: 127 / max must not
  * overflow. */

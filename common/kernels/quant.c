@@ -193,6 +193,9 @@ static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL, 1, { 0 } },
     [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, 1, { 0 } },
     [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, 1, { 0 } },
+    [QUANT_Q1_0] = { "Q1_0", 128, 18, quant_q1_0_read, NULL, 1, { 0 } },
+    [QUANT_Q2_0] = { "Q2_0", 64, 18, quant_q2_0_read, NULL, 1, { 0 } },
+    [QUANT_Q2_0_128] = { "Q2_0_128", 128, 34, quant_q2_0_128_read, NULL, 1, { 0 } },
     /* known by name and size alone */
     [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL, 0, { 0 } },
     [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL, 0, { 0 } },

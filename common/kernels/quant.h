@@ -14,8 +14,9 @@ enum quant_type {
     QUANT_Q8_0 = 8, QUANT_Q8_1 = 9, QUANT_Q2_K = 10, QUANT_Q3_K = 11, QUANT_Q4_K = 12, QUANT_Q5_K = 13,
     QUANT_Q6_K = 14, QUANT_IQ2_XXS = 16, QUANT_IQ2_XS = 17, QUANT_IQ3_XXS = 18, QUANT_IQ1_S = 19,
     QUANT_IQ4_NL = 20, QUANT_IQ3_S = 21, QUANT_IQ2_S = 22, QUANT_IQ4_XS = 23, QUANT_IQ1_M = 29,
-    QUANT_BF16 = 30, QUANT_TQ1_0 = 34, QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39,
-    QUANT_LIMIT = 40 /* one more than the largest number this build looks up */
+    QUANT_BF16 = 30, QUANT_TQ1_0 = 34, QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39, QUANT_Q1_0 = 41, QUANT_Q2_0 = 42,
+    QUANT_Q2_0_128 = 63, /* a number of our own: files call it 42, too, and their tensors' sizes tell (gguf.h) */
+    QUANT_LIMIT = 64 /* one more than the largest number this build looks up */
 };
 
 /* Blocks of 32 weights. Element j is the low nibble of qs[j] for j < 16, else the high nibble of
@@ -62,6 +63,25 @@ struct quant_mxfp4 { /* w = 2^(e - 128) * quant_mxfp4_values[q] */
     uint8_t qs[16];
 };
 _Static_assert(sizeof(struct quant_mxfp4) == 17, "MXFP4 block");
+
+/* Bits in order, the lowest of a byte first: of one, w = d or, where it is 0, -d; of two, w = d * (q - 1). */
+struct quant_q1_0 {
+    uint16_t d; /* F16 */
+    uint8_t qs[16];
+};
+_Static_assert(sizeof(struct quant_q1_0) == 18, "Q1_0 block of 128");
+
+struct quant_q2_0 {
+    uint16_t d; /* F16 */
+    uint8_t qs[16];
+};
+_Static_assert(sizeof(struct quant_q2_0) == 18, "Q2_0 block of 64");
+
+struct quant_q2_0_128 {
+    uint16_t d; /* F16 */
+    uint8_t qs[32];
+};
+_Static_assert(sizeof(struct quant_q2_0_128) == 34, "Q2_0 block of 128");
 
 /* Blocks of 256 weights: 8 sub-blocks of 32, or 16 of 16, with scales of few bits; d and dmin are F16.
  * In runs of 64 weights, 32 bytes of qs hold the first 32 as low nibbles, the others as high ones. */

@@ -28,6 +28,9 @@ void quant_iq2_xs_read(float *out, const void *in, size_t n);
 void quant_iq2_s_read(float *out, const void *in, size_t n);
 void quant_iq3_xxs_read(float *out, const void *in, size_t n);
 void quant_iq3_s_read(float *out, const void *in, size_t n);
+void quant_q1_0_read(float *out, const void *in, size_t n);
+void quant_q2_0_read(float *out, const void *in, size_t n);
+void quant_q2_0_128_read(float *out, const void *in, size_t n);
 
 static inline float quant_half_at(const uint8_t *p)
 {

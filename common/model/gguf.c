@@ -45,6 +45,7 @@ struct walk {
     const char *file;      /* for messages */
     uint64_t file_size;
     bool fill;             /* second pass */
+    bool two_bits, wide;   /* there are tensors of Q2_0; its blocks are of 128 */
     bool pwri;
     uint32_t version;
     uint64_t n_keys, n_tensors, alignment, data_begin;
@@ -212,11 +213,12 @@ static int walk_key(struct walk *w, uint64_t index, struct err *e)
     return 0;
 }
 
-/* Types that ik_llama.cpp alone writes, by name; "" for others. */
+/* Types that ik_llama.cpp or PrismML alone write, by name; "" for others. */
 static const char *foreign_type(uint32_t type)
 {
     static const struct { uint32_t type; const char *name; } known[] = {
         { 133, " (Q6_0 of ik_llama.cpp)" }, { 134, " (IQ1_BN of ik_llama.cpp)" }, { 135, " (IQ2_BN of ik_llama.cpp)" },
+        { 142, " (PQ2_0 of PrismML)" }, { 143, " (PTQ1_0 of PrismML)" },
         { 137, " (IQ2_K of ik_llama.cpp)" }, { 138, " (IQ3_K of ik_llama.cpp)" }, { 139, " (IQ4_K of ik_llama.cpp)" },
         { 140, " (IQ5_K of ik_llama.cpp)" }, { 141, " (IQ6_K of ik_llama.cpp)" }, { 144, " (IQ4_KS of ik_llama.cpp)" },
         { 145, " (IQ2_KS of ik_llama.cpp)" }, { 146, " (IQ4_KSS of ik_llama.cpp)" }, { 152, " (IQ5_KS of ik_llama.cpp)" },
@@ -240,7 +242,9 @@ static int check_tensor(const struct walk *w, struct gguf_tensor *t, struct err 
             return err_set(e, ERR_FORMAT, "'%s': tensor '%s': the product of its dimensions overflows",
                            w->file, t->name);
     }
-    const struct quant_traits *q = quant_traits(t->type);
+    const struct quant_traits *q = t->type == QUANT_Q2_0_128 ? NULL : quant_traits(t->type);
+    if (q && t->type == QUANT_Q2_0 && w->wide)
+        q = quant_traits(t->type = QUANT_Q2_0_128);
     if (!q)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': element type %" PRIu32 "%s is not known",
                        w->file, t->name, t->type, foreign_type(t->type));
@@ -280,6 +284,7 @@ static int walk_tensor(struct walk *w, uint64_t index, struct err *e)
     for (uint32_t d = 0; d < n_dims; d++)
         t.dims[d] = span_u64(&w->s);
     t.type = span_u32(&w->s);
+    w->two_bits |= t.type == QUANT_Q2_0;
     t.offset = span_u64(&w->s);
     if (w->s.bad)
         return NEED_MORE;
@@ -380,22 +385,10 @@ static int index_tensors(struct gguf *g, const char *file, struct err *e)
     return sort_names(g, file, e);
 }
 
-/* The second pass, over a header that the first has found whole. On failure *out is half-built
- * and freed by the caller. */
-static int build(struct gguf *g, struct walk *w, struct err *e)
+static int fill(struct gguf *g, struct walk *w, struct err *e)
 {
-    struct gguf_priv *p = g->priv;
-    g->keys = calloc(w->n_keys + 1, sizeof *g->keys);
-    g->tensors = calloc(w->n_tensors + 1, sizeof *g->tensors);
-    p->names = malloc(w->name_bytes + 1);
-    if (!g->keys || !g->tensors || !p->names)
-        return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " keys and %" PRIu64 " tensors", w->file, w->n_keys,
-                       w->n_tensors);
     w->s = span_init(w->s.data, w->s.len);
     w->fill = true;
-    w->keys = g->keys;
-    w->tensors = g->tensors;
-    w->names = p->names;
     int r = walk_all(w, e);
     assert(r != NEED_MORE);
     if (r < 0)
@@ -410,6 +403,32 @@ static int build(struct gguf *g, struct walk *w, struct err *e)
     if ((r = index_keys(g, w->file, e)) < 0)
         return r;
     return index_tensors(g, w->file, e);
+}
+
+/* The second pass, over a header that the first has found whole. On failure *out is half-built
+ * and freed by the caller. */
+static int build(struct gguf *g, struct walk *w, struct err *e)
+{
+    struct gguf_priv *p = g->priv;
+    struct err narrow;
+    g->keys = calloc(w->n_keys + 1, sizeof *g->keys);
+    g->tensors = calloc(w->n_tensors + 1, sizeof *g->tensors);
+    p->names = malloc(w->name_bytes + 1);
+    if (!g->keys || !g->tensors || !p->names)
+        return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " keys and %" PRIu64 " tensors", w->file, w->n_keys,
+                       w->n_tensors);
+    w->keys = g->keys;
+    w->tensors = g->tensors;
+    w->names = p->names;
+    int r = fill(g, w, e);
+    if (r != ERR_FORMAT || !w->two_bits)
+        return r;
+    /* blocks of 64 have no room: perhaps they are of 128, which take less */
+    narrow = *e;
+    w->wide = true;
+    if ((r = fill(g, w, e)) == ERR_FORMAT)
+        *e = narrow;
+    return r;
 }
 
 static struct gguf *gguf_alloc(const char *file)

@@ -154,6 +154,10 @@ static void check_known_keys(struct reader *rd)
     size_t stem = strlen(rd->arch);
     for (uint64_t i = 0; rd->r == 0 && i < rd->g->n_keys; i++) {
         const char *name = rd->g->keys[i].name;
+        /* what weights are to be multiplied by: without it a model talks nonsense, whatever the type of its tensors */
+        if (!strncmp(name, "prism.", 6) || strstr(name, "hadamard"))
+            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s': the model's weights are transformed (as PrismML's Bonsai 2 are), "
+                            "which this version does not know", gguf_name(rd->g), name);
         if (strncmp(name, rd->arch, stem) || name[stem] != '.')
             continue;
         if (!model_arch_knows(rd->a, name + stem + 1))

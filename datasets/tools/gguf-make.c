@@ -38,6 +38,7 @@ uint32_t make_file_type(uint32_t type)
         { QUANT_Q4_1, 3 }, { QUANT_Q5_0, 8 }, { QUANT_Q5_1, 9 }, { QUANT_Q2_K, 10 }, { QUANT_Q3_K, 12 }, { QUANT_Q4_K, 15 },
         { QUANT_Q5_K, 17 }, { QUANT_Q6_K, 18 }, { QUANT_IQ4_NL, 25 }, { QUANT_IQ4_XS, 30 }, { QUANT_MXFP4, 38 },
         { QUANT_IQ2_XXS, 19 }, { QUANT_IQ2_XS, 20 }, { QUANT_IQ3_XXS, 23 }, { QUANT_IQ3_S, 26 }, { QUANT_IQ2_S, 28 },
+        { QUANT_Q1_0, 40 }, { QUANT_Q2_0, 41 }, { QUANT_Q2_0_128, 41 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].type == type)

@@ -27,6 +27,7 @@ enum { MAX_COLS = 1120,
 static const uint32_t types[] = { QUANT_F32,  QUANT_F16,  QUANT_BF16,   QUANT_Q8_0,  QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,
                                   QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K,   QUANT_Q5_K,  QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
                                   QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS, QUANT_IQ3_S,
+                                  QUANT_Q1_0, QUANT_Q2_0, QUANT_Q2_0_128,
                                   QUANT_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
 

@@ -420,6 +420,48 @@ static void added(void)
     unlink(in_dir("added.gguf"));
 }
 
+/* Two tensors of Q2_0 and one of F32, blocks of 64 or of 128: files number both 42, the sizes tell. Where neither has room the message is
+ * that of 64, and our own number is none. */
+static void two_bits(void)
+{
+    static const struct {
+        uint32_t type;
+        uint64_t less;             /* bytes that the file lacks */
+        int r;
+    } cases[] = { { QUANT_Q2_0, 0, 0 }, { QUANT_Q2_0_128, 0, 0 }, { QUANT_Q2_0, 6000, ERR_FORMAT }, { QUANT_Q2_0_128, 6000, ERR_FORMAT } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t dims[2] = { 256, 64 }, vector[1] = { 16 };
+        const uint64_t bytes = 64 * quant_row_bytes(cases[i].type, 256);
+        struct gguf_writer *w;
+        struct gguf *g = NULL;
+        uint8_t *blob;
+        size_t len;
+        tiny_check(gguf_writer_new(&w, &e), &e);
+        tiny_check(gguf_writer_tensor(w, "a", cases[i].type, 2, dims, &e), &e);
+        tiny_check(gguf_writer_tensor(w, "b", QUANT_F32, 1, vector, &e), &e);
+        tiny_check(gguf_writer_tensor(w, "c", cases[i].type, 2, dims, &e), &e);
+        tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
+        gguf_writer_free(w);
+        int r = gguf_parse(blob, len, (len + 31) / 32 * 32 + 2 * bytes + 64 - cases[i].less, "two bits", &g, &e);
+        CHECK_MSG(r == cases[i].r, "%zu: %d", i, r);
+        if (r == 0)
+            CHECK(gguf_tensor(g, "a")->type == cases[i].type && gguf_tensor(g, "c")->type == cases[i].type &&
+                  gguf_tensor(g, "c")->bytes == bytes && gguf_tensor(g, "b")->type == QUANT_F32);
+        else
+            CHECK(says("run past the end"));
+        gguf_close(g);
+        g = NULL;
+        for (uint8_t *p = blob; p < blob + len - 4; p++) /* the first tensor's number */
+            if (!memcmp(p, "\x2a\0\0", 4)) {
+                *p = QUANT_Q2_0_128;
+                break;
+            }
+        CHECK(gguf_parse(blob, len, 1 << 20, "two bits", &g, &e) == ERR_UNSUPPORTED && says("element type 63 is not known"));
+        gguf_close(g);
+        free(blob);
+    }
+}
+
 static void writer_refuses(void)
 {
     struct gguf_writer *w;
@@ -448,6 +490,7 @@ int main(void)
     parts();
     added();
     writer_refuses();
+    two_bits();
     CHECK(rmdir(dir) == 0);
     return test_done();
 }

@@ -179,6 +179,22 @@ static void vectors(void)
     }
 }
 
+/* Types of one bit and of two, by hand: bits from the lowest on, 0 of one bit is -d, of two -d, 0, d, 2d. */
+static void bits(void)
+{
+    uint8_t one[18] = { 0x00, 0x3e, 0x05 }, two[18] = { 0x00, 0xb8, 0xe4 }, wide[2 * 34] = { 0x00, 0xb8, 0xe4 }; /* d = 1.5, -0.5 */
+    float w[256];
+    one[17] = 0x80, two[17] = 0x1b, wide[33] = 0x1b, wide[34] = 0x00, wide[35] = 0x3e, wide[67] = 0xff;
+    quant_traits(QUANT_Q1_0)->dequant(w, one, 128);
+    CHECK(w[0] == 1.5f && w[1] == -1.5f && w[2] == 1.5f && w[3] == -1.5f && w[8] == -1.5f && w[126] == -1.5f && w[127] == 1.5f);
+    quant_traits(QUANT_Q2_0)->dequant(w, two, 64);
+    CHECK(w[0] == 0.5f && w[1] == 0 && w[2] == -0.5f && w[3] == -1 && w[4] == 0.5f);
+    CHECK(w[60] == -1 && w[61] == -0.5f && w[62] == 0 && w[63] == 0.5f);
+    quant_traits(QUANT_Q2_0_128)->dequant(w, wide, 256);
+    CHECK(w[0] == 0.5f && w[3] == -1 && w[64] == 0.5f && w[124] == -1 && w[127] == 0.5f && w[128] == -1.5f && w[255] == 3);
+    CHECK(quant_row_bytes(QUANT_Q1_0, 256) == 36 && quant_row_bytes(QUANT_Q2_0, 64) == 18 && quant_row_bytes(QUANT_Q2_0_128, 64) == 0);
+}
+
 /* Errors of 2^17 normal values, as shares of their deviation: at most 2 % more than those of ggml's quantisers (llama.cpp of
  * llama-cpp-python 0.3.36, no importance matrix), which are given here as measured. The blocks of scales that these values
  * make have no outliers; the searches were compared on others too. */
@@ -282,6 +298,7 @@ int main(void)
 {
     not_finite();
     vectors();
+    bits();
     quality();
     always_finite();
     f16_exhaustive();

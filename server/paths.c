@@ -195,7 +195,7 @@ static void tokenize(struct server *s, struct call *c)
     if (r < 0) {
         bad(s, c, r, text ? e.message : "\"content\" is not a string");
     } else {
-        begin = begin <= n && !memcmp(ids, none, begin * sizeof *ids) ? begin : 0;
+        begin = begin && begin <= n && !memcmp(ids, none, begin * sizeof *ids) ? begin : 0;
         put_tokens(s, &b, ids + begin, n - begin, js_bool(js_get(j, "with_pieces")) == 1);
         ok(c, &b);
     }

@@ -44,8 +44,8 @@ TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 # A first answer: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out $(TEST_SAME) %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
-THREAD_LIBS  := $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
-TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
+THREAD_LIBS  := $(B)/server.a $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,http pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/print.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
@@ -61,7 +61,7 @@ $(filter-out $(LEAN_TESTS) $(TEST_THREADS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%:
 $(B)/tests/tools/activation-fit: $(B)/datasets/synth/curve.o
 $(TEST_THREADS): $(B)/%: $(B)/%.o $(THREAD_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(link) $< $(THREAD_LIBS) $(LDLIBS_linalg) $(LDLIBS_packer)
+	$(Q)$(link) $< $(THREAD_LIBS) $(LDLIBS_linalg) -lmicrohttpd $(LDLIBS_packer)
 $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $(filter-out %.flags,$^) -lm -pthread
@@ -171,7 +171,7 @@ FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
                 $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 # Lines that the runtime reads: planner and runtime have a module of the same name each.
-FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,calls.c chat.c mask.c request.c)
+FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,ask.c calls.c chat.c mask.c request.c)
 FUZZ_RUNTIME := $(B)/tests/fuzz/runtime.a
 
 $(FUZZ_LINES:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(THREAD_LIBS) $(B)/link.flags
@@ -183,7 +183,7 @@ $(filter-out $(FUZZ_LINES:%.c=$(B)/%),$(FUZZ_REPLAY)): $(B)/%: $(B)/%.o $(B)/tes
 $(FUZZ_LIBS): $(FUZZ_OBJS)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
-$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common)
+$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common) $(addprefix $(B)/server/,ask.o buffer.o door.o)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
 $(FUZZ_LINES:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_RUNTIME) $(B)/link.flags

@@ -48,6 +48,8 @@ class Server:
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)
         out, err = self.process.communicate(timeout=60)
+        if self.process.returncode:
+            point(False, 'the server ends with exit status 0', f'{self.process.returncode}\n{err}')
         return self.process.returncode, out, err
 
 

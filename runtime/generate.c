@@ -1,4 +1,5 @@
 #include "runtime/generate.h"
+#include "runtime/engine/kv_prefix.h"
 #include "runtime/report.h"
 
 #include "common/base/log.h"
@@ -192,6 +193,7 @@ static void count_beside(struct generate_args *a, int in_flight)
     s->beside = a->reserved;
     s->beside_per_place = a->reserved_per_token + (uint64_t)per_sequence * REQUEST_PER_TOKEN;
     if (!a->known) {
+        s->beside_per_place += KV_PREFIX_PER_TOKEN;
         s->beside += REQUEST_READING + (chat ? CHAT_BYTES : 0);
         s->beside_per_token = REQUEST_READING_PER_TOKEN + (chat ? CHAT_BYTES_PER_TOKEN : 0);
     }
@@ -245,7 +247,7 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .batches = g->setup.planned, .plan = setup_guesses(&g->setup),
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
-                                    .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6,
+                                    .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6, .prefixes = !a->known,
                                     .token = token, .end = end, .ctx = ctx };
     return batch_init(&g->batch, &c, e);
 }

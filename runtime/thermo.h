@@ -143,8 +143,8 @@ struct thermo_event {
     /* END */
     const char *stop;         /* "length" "eos" "stop" "context" "interrupted" (cancelled), or
                                * "error" */
-    int prompt_tokens, shared_tokens; /* of the prompt; of these, read by another request that was
-                                       * open */
+    int prompt_tokens, shared_tokens; /* of the prompt; of these, read before: by a request that was
+                                       * open, or by one whose end the memory still holds */
     int n_thought_tokens;     /* of n_tokens, those of thoughts, with their marks */
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */

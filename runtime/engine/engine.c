@@ -2,6 +2,7 @@
  * array of the token loop comes from the mapping; what malloc gives here (tables per layer) is counted as
  * META and is done before the first token. */
 #include "runtime/engine/engine_impl.h"
+#include "runtime/engine/kv_prefix.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -197,6 +198,7 @@ void engine_close(struct engine *g)
     free(g->taken);
     free(g->state_pos);
     free(g->misfits);
+    free(g->prefixes);
     free(g);
 }
 
@@ -267,6 +269,33 @@ void engine_keep_positions(struct engine *g, int seq, int n)
     kv_pages_keep(&g->pages, seq, n);
     forget_misfit(g, seq, n);
     g->state_pos[seq] = n;
+}
+
+int engine_keep_prefixes(struct engine *g, struct err *e)
+{
+    if (g->prefixes)
+        return 1;
+    if (model_has_states(&g->h) || (!g->kv_shape.table_bytes && g->c.choice.context % SCHEDULE_KV_PAGE))
+        return 0;
+    g->prefixes = calloc(1, kv_prefix_bytes(&g->kv_shape));
+    if (!g->prefixes)
+        return err_set(e, ERR_NOMEM, "out of memory for what the KV cache holds");
+    kv_prefix_init(&g->pages, &g->kv_shape, g->prefixes);
+    return 1;
+}
+
+int engine_find_prefix(struct engine *g, int seq, const int32_t *ids, int n)
+{
+    int found = kv_prefix_take(&g->pages, seq, ids, n);
+    g->state_pos[seq] = found;
+    return found;
+}
+
+/* Keys that do not fit are no one else's. */
+void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n)
+{
+    int misfit = g->misfits[seq] == DENSE_FITS ? n : dense_misfit_pos(g->misfits[seq]);
+    kv_prefix_keep(&g->pages, seq, ids, n < misfit ? n : misfit);
 }
 
 int engine_free_positions(const struct engine *g)

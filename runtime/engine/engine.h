@@ -193,6 +193,17 @@ void engine_keep_positions(struct engine *g, int seq, int n);
  * all that there are or 0, for a state has taken in every position. */
 int engine_can_keep(const struct engine *g, int seq, int n);
 
+/* From here on pages of the KV cache stay when their sequences go, and are found by their tokens (kv_prefix.h); before the first pass. Of
+ * models with recurrent layers none are, and of one sequence whose context is no multiple of a page neither. It takes KV_PREFIX_PER_TOKEN
+ * bytes for each position of each sequence. 1: it is so. */
+int engine_keep_prefixes(struct engine *g, struct err *e);
+
+/* A sequence without positions begins with what there is of ids[n]: how many positions. */
+int engine_find_prefix(struct engine *g, int seq, const int32_t *ids, int n);
+
+/* A sequence's first n positions hold ids[n], and what a prompt's pass makes of them: others may begin with them. */
+void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n);
+
 /* Positions in pages that no sequence has, where several share the KV cache. */
 int engine_free_positions(const struct engine *g);
 

@@ -38,6 +38,7 @@ struct engine {
     uint8_t *hot, *cold, *staging, *area, *kv; /* area: of FFNs' rest, in staging; NULL: there is none */
     struct budget_kv kv_shape;
     struct kv_pages pages;
+    void *prefixes;                /* what kv_prefix.h needs; owned */
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
     /* scratch of a pass */

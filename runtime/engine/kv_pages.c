@@ -22,16 +22,24 @@ static int32_t *entries_of(struct kv_pages *k, int seq)
     return k->table + (size_t)seq * (size_t)k->per_sequence;
 }
 
-/* A free page, the one at `near` or the next after it. */
+static int is_known(const struct kv_pages *k, int page)
+{
+    return k->known && k->known[page];
+}
+
+/* A free page, the one at `near` or the next after it; one that holds what may be found again only where there is no other. */
 static int take_free(struct kv_pages *k, int near, struct err *e)
 {
-    for (int i = 0; i < k->n_pages && k->n_free; i++) {
-        int page = (near + i) % k->n_pages;
-        if (!k->users[page]) {
-            k->users[page] = 1;
-            k->n_free--;
-            return page;
-        }
+    int page = -1;
+    for (int i = 0; i < k->n_pages && k->n_free && page < 0; i++) {
+        int at = (near + i) % k->n_pages;
+        page = k->users[at] || is_known(k, at) ? -1 : at;
+    }
+    page = page < 0 && k->n_free && k->give_way ? k->give_way(k) : page;
+    if (page >= 0) {
+        k->users[page] = 1;
+        k->n_free--;
+        return page;
     }
     return err_set(e, ERR_LIMIT, "the KV cache is full: its %d pages of %d positions are in use", k->n_pages, SCHEDULE_KV_PAGE);
 }
@@ -49,7 +57,7 @@ int kv_pages_own(struct kv_pages *k, int seq, int pos, int *from, int *to, struc
         return 0;
     int32_t *pages = entries_of(k, seq);
     int i = pos / SCHEDULE_KV_PAGE, had = pages[i];
-    if (had >= 0 && k->users[had] == 1)
+    if (had >= 0 && k->users[had] == 1 && !is_known(k, had))
         return 0;
     int near = i > 0 && pages[i - 1] >= 0 ? pages[i - 1] + 1 : (int)((int64_t)seq * k->n_pages / k->sequences);
     int page = take_free(k, near, e);
@@ -70,6 +78,16 @@ void kv_pages_share(struct kv_pages *k, int to, int from, int n_pos)
         entries_of(k, to)[i] = page;
         k->users[page]++;
     }
+}
+
+void kv_pages_use(struct kv_pages *k, int seq, int i, int page)
+{
+    int32_t *entry = &entries_of(k, seq)[i];
+    if (*entry == page)
+        return;
+    k->n_free -= k->users[page]++ == 0;
+    give_up(k, entry);
+    *entry = page;
 }
 
 void kv_pages_keep(struct kv_pages *k, int seq, int n_pos)

@@ -6,8 +6,9 @@
  * several is copied before a position is written to it. Pages hold no bytes themselves: K and V of every layer have a plane of
  * rows of their own, and page p is rows p * SCHEDULE_KV_PAGE and on of each.
  *
- * One sequence alone has no table: its positions lie in order. So do, as far as pages are free, those of each of several: a page
- * that follows in the sequence is taken from behind the last one, and attention reads neighbouring pages as one run.
+ * One sequence alone has no table, unless its pages are found by what they hold (kv_prefix.h): its positions lie in order. So do, as far as
+ * pages are free, those of each of several: a page that follows in the sequence is taken from behind the last one, and attention reads
+ * neighbouring pages as one run.
  *
  * One thread. Nothing here allocates: the table lies in memory of the account (struct budget_kv). */
 #include "common/base/err.h"
@@ -19,6 +20,10 @@ struct kv_pages {
     int sequences, per_sequence, n_pages, n_free;
     int32_t *table;  /* [sequences][per_sequence]: pages; -1: none yet. NULL: one sequence, in order */
     uint16_t *users; /* [n_pages] */
+    /* What pages hold (kv_prefix.h); NULL: those that have no user hold nothing. */
+    struct kv_prefix *prefix;
+    uint8_t *known;  /* [n_pages] 1: the page is not written to, and */
+    int (*give_way)(struct kv_pages *k); /* a page that has no user, known no longer, or -1 */
 };
 
 /* memory: b->table_bytes of it; NULL where that is 0. */
@@ -45,6 +50,9 @@ int kv_pages_own(struct kv_pages *k, int seq, int pos, int *from, int *to, struc
 
 /* The first n_pos positions of `from` become those of `to`, which gives up what it had. */
 void kv_pages_share(struct kv_pages *k, int to, int from, int n_pos);
+
+/* The sequence's i-th page is this one, in place of the one that it may have. */
+void kv_pages_use(struct kv_pages *k, int seq, int i, int page);
 
 /* Gives up the pages that no position before n_pos lies in. */
 void kv_pages_keep(struct kv_pages *k, int seq, int n_pos);

@@ -66,6 +66,11 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
         b->asks = calloc(n, sizeof *b->asks);
         b->wants = calloc(n, sizeof *b->wants);
     }
+    int kept = c->prefixes && !b->guess.watcher ? engine_keep_prefixes(c->engine, e) : 0;
+    if (kept < 0)
+        return kept;
+    const struct engine_config *g = engine_configuration(c->engine);
+    b->finds = !kept ? 0 : g->mode == PLAN_PREDICTED || g->accel.accel ? 1 : 2;
     int got = b->texts && b->parts && (!guesses || (b->asks && b->wants));
     return got ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
 }
@@ -163,6 +168,8 @@ static void end(struct batch *b, struct batch_text *t, enum batch_end how, const
             i++;
         memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
         b->reserved -= was == READS ? pages_needed_in_all(b, t) : pages_needed(b, t, t->n_prompt);
+        if (b->finds == 2 && how != BATCH_FAILED)
+            session_publish(&t->session, session_n_pos(&t->session));
         session_done(&t->session);
     }
     while (twin) { /* which is the caller's again once it has ended */
@@ -216,19 +223,19 @@ static struct session_config config_of(const struct batch *b, const struct batch
 static int begin_next(struct batch *b, struct err *e)
 {
     struct batch_text *t = b->first;
-    int shared, r;
+    int shared = 0, r;
     if (!t || b->n_texts + 1 + t->n_twins > choice_of(b)->max_batch || b->reserved + pages_needed_in_all(b, t) > b->pages)
         return 0;
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && b->texts[i]->n_twins)
             return 0;
     const struct session_config c = config_of(b, t, t->n_prompt);
-    const struct batch_text *like = same_beginning(b, t, &shared);
+    const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &shared);
     r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
     if (r < 0)
         return r;
     unlink_waiting(b, t);
-    t->n_read = t->n_shared = like ? shared : 0;
+    t->n_read = t->n_shared = like ? shared : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : 0;
     b->reserved += pages_needed_in_all(b, t);
     enter(b, t, READS);
     return 1;
@@ -494,6 +501,8 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
     }
     t->n_read += p->n;
     b->n_read += (uint64_t)p->n;
+    if (b->finds)
+        session_publish(&t->session, t->n_read);
     if (t->n_read < t->n_prompt)
         return;
     struct batch_text *began[BUDGET_MAX_BATCH];

@@ -10,8 +10,10 @@
  *     while ((r = batch_step(&b, e)) > 0) ...
  *     batch_done(&b);
  *
- * Each text has the tokens that it has alone with its seed (session.h). Prompts with the same beginning as one that is there
- * share its pages of the KV cache (kv_pages.h) and do not read it again, and `twins` of a text share its whole prompt.
+ * Each text has the tokens that it has alone with its seed (session.h). With `prefixes` a prompt takes what it begins with from pages of
+ * the KV cache that hold it, whoever has read it, as long as they are there (kv_prefix.h): prompts, and, where decoding gives the same,
+ * what was made. Without, with a watcher, or where layers have states, it begins with what a text that is open has read. `twins` of a text
+ * share its whole prompt.
  *
  * Guesses (guess_together.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
  * guess counts where it is what the text's sampler draws, so texts are those without guesses.
@@ -42,7 +44,7 @@ struct batch_text {
     void *owner;
     /* what became of it */
     int n_made, n_drawn;         /* tokens of the text; with the one that ended it */
-    int n_shared;                /* tokens of the prompt that another text had read */
+    int n_shared;                /* tokens of the prompt that had been read */
     double logprob;              /* sum over those drawn */
     /* Of the last one: natural logarithms of probabilities before bias, penalties, tokens that are not drawn and temperature; of it and of
      * the likeliest there were */
@@ -66,6 +68,7 @@ struct batch_config {
     const struct guess_many_config *guesses; /* copied; NULL: none are made */
     double most_ns;              /* of a step that reads a prompt while other texts are open, as far as chunks can see to it; 0: any time */
     int64_t (*now_ns)(void *ctx); /* NULL: progress_now_ns; for tests */
+    int prefixes;                /* 1: what texts began with is kept for others, in memory that the engine takes (engine_keep_prefixes) */
     const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
     /* A token of a text, which its end is no part of. 1: the text ends here. */
     int (*token)(void *ctx, struct batch_text *t, int32_t id);
@@ -80,6 +83,7 @@ struct batch {
     struct session_part *parts;  /* [max_batch] */
     int n_texts, n_waiting, pages, reserved;
     struct pace pace;
+    int finds;                   /* what texts began with is found: 2, of those that have ended, all of it; 1, their prompts */
     struct batch_text *first, *last;
     /* guesses */
     struct guess_many_config guess; /* most 0: none are made */

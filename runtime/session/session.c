@@ -50,6 +50,20 @@ int session_fork(struct session *s, const struct session *from, int n, const str
     return r;
 }
 
+int session_find(struct session *s, const int32_t *ids, int n)
+{
+    assert(s->n_pos == 0);
+    s->n_pos = engine_find_prefix(s->engine, s->seq, ids, n);
+    memcpy(s->ids, ids, (size_t)s->n_pos * sizeof *s->ids);
+    return s->n_pos;
+}
+
+void session_publish(struct session *s, int n)
+{
+    assert(n <= s->n_pos);
+    engine_publish_prefix(s->engine, s->seq, s->ids, n);
+}
+
 void session_done(struct session *s)
 {
     if (s->watcher)

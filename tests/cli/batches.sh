@@ -76,6 +76,39 @@ for i in range(3):
 assert len(l) == 3 * 17"
 }
 check "serve: three choices are these, each line says of which" choices
+conversations() # in turns, with one place: each turn reads what is new, and says what it says to a process that knows nothing
+{
+    python3 - "$run" "${files[@]}" << 'END'
+import json, subprocess, sys
+command = [sys.argv[1], 'serve', '--stdio', *sys.argv[2:], '-q', '--sequences', '1', '--temp', '0']
+class Served:
+    def __init__(self):
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert json.loads(self.p.stdout.readline())['type'] == 'ready'
+    def ask(self, tokens):
+        self.p.stdin.write(json.dumps({'id': 'x', 'tokens': tokens, 'n': 20, 'ignore_eos': True}) + '\n')
+        self.p.stdin.flush()
+        made = []
+        while (l := json.loads(self.p.stdout.readline()))['type'] == 'token':
+            made.append(l['token'])
+        return made, l
+    def close(self):
+        self.p.stdin.close()
+        assert json.loads(self.p.stdout.readline())['type'] == 'summary' and self.p.wait() == 0
+both = Served()
+said = {'a': list(range(5, 45)), 'b': list(range(60, 100))}
+for turn in range(3):
+    for who in 'ab':
+        made, done = both.ask(said[who])
+        alone = Served()
+        assert alone.ask(said[who])[0] == made and len(made) == 20, (who, turn)
+        alone.close()
+        assert done['shared_tokens'] == 32 * turn and done['prompt_tokens'] == 40 + 21 * turn, done
+        said[who] += made + [7]
+both.close()
+END
+}
+check "serve: two conversations with one place read what is new" conversations
 # Batch sizes with threads and queue depths of their own, whatever is best here: the same texts, and telemetry says who made them.
 own_configurations()
 {

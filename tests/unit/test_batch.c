@@ -202,8 +202,9 @@ static const struct guess_many_config all = { .most = 6, .source = oracle, .alwa
                                       lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1 };
 
 /* Texts join while others are on their way. Two rounds on the same engine, each with its way of guessing; in one of them a text is
- * cancelled. */
-static void together_as_alone(struct engine *g, const char *what, const struct guess_many_config *const guesses[2], int cancels)
+ * cancelled. With prefixes the second finds what the first has left. */
+static void together_as_alone(struct engine *g, const char *what, const struct guess_many_config *const guesses[2], int cancels,
+                              int prefixes)
 {
     for (int round = 0; round < 2; round++) {
         int next = 0, r = 1, right = 1, cancelled = round == cancels ? 5 : -1;
@@ -211,6 +212,7 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
         struct batch b;
         struct batch_config c = batch_of(g);
         c.guesses = guesses[round];
+        c.prefixes = prefixes;
         CHECK(batch_init(&b, &c, &e) == 0);
         CHECK(!c.guesses || (b.each_ns <= c.guesses->guess_ns && b.each_ns >= c.guesses->guess_ns)); /* equal */
         memset(together, 0, sizeof together);
@@ -281,7 +283,7 @@ static void test_together(enum layout_form form, int predicted, int experts, con
         r = engine_open(&c, &g, &e);
         CHECK_MSG(r == 0, "%s: %s", what, e.msg);
         if (r == 0)
-            together_as_alone(g, what, shapes[i].guesses, ((int)i / 2 + turn / 2) % 2);
+            together_as_alone(g, what, shapes[i].guesses, ((int)i / 2 + turn / 2) % 2, ((int)i + turn) % 3 > 0);
         engine_close(g);
     }
 out:
@@ -294,6 +296,76 @@ static int fail_at(void *ctx, const struct io_request *r, int result)
     int *left = ctx;
     (void)r;
     return __atomic_load_n(left, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(left, 1, __ATOMIC_RELAXED) == 0 ? -EIO : result;
+}
+
+/* What a text made stands for a prompt where decoding gives what reading gives, and only its prompt where it does not; both with the logits
+ * that they have alone. Where others need its pages they give way, and nothing is found. */
+static void test_prefixes(int predicted)
+{
+    enum { FIRST = 20, MADE = 40, MOST = FIRST + MADE };
+    static struct story story[3], own[2];
+    static int32_t longer[MOST];
+    struct pack *p = open_pack(LAYOUT_SPLIT, 0);
+    struct err e = { 0 };
+    struct engine *g = NULL;
+    struct batch b;
+    struct variant v = variant(&io_pread_backend, 2, 8);
+    v.predict = predicted ? &predicts : NULL;
+    struct engine_config c = config(p, &v);
+    c.choice.max_batch = 2;
+    c.choice.kv_positions = 4 * SCHEDULE_KV_PAGE;
+    CHECK(engine_open(&c, &g, &e) == 0);
+    struct batch_config q = batch_of(g);
+    q.prefixes = 1;
+    memset(story, 0, sizeof story);
+    CHECK(batch_init(&b, &q, &e) == 0);
+    struct batch_text t = { .prompt = prompts[0], .n_prompt = FIRST, .n = MADE_MAX, .ignore_eos = 1, .owner = &story[0],
+                            .sampling = { .temp = 0.9, .top_p = 1, .repeat_penalty = 1, .seed = 3 } };
+    int n = 0;
+    memcpy(longer, prompts[0], FIRST * sizeof *longer);
+    for (n = FIRST; n < MOST - MADE_MAX; n += MADE_MAX) { /* a conversation: each turn reads what there is */
+        memset(story, 0, sizeof story);
+        t.prompt = longer;
+        t.n_prompt = n;
+        CHECK(batch_add(&b, &t, &e) == 0);
+        while (batch_step(&b, &e) > 0)
+            continue;
+        CHECK_MSG(t.n_shared == (n > FIRST && !predicted ? n / SCHEDULE_KV_PAGE * SCHEDULE_KV_PAGE : 0), "%d of %d", t.n_shared, n);
+        memcpy(longer + n, story[0].drawn, MADE_MAX * sizeof *longer);
+    }
+    struct batch_text last = t; /* the whole conversation, with nothing and with what is there */
+    last.prompt = longer;
+    last.n_prompt = n;
+    last.n = 3;
+    tell_alone(g, &last, &own[0]);
+    last.owner = &story[1];
+    memset(&story[1], 0, sizeof story[1]);
+    CHECK(batch_add(&b, &last, &e) == 0);
+    while (batch_step(&b, &e) > 0)
+        continue;
+    CHECK_MSG(last.n_shared == SCHEDULE_KV_PAGE && same(&own[0], &story[1]), "%d of %d were there", last.n_shared, n);
+    CHECK(engine_free_positions(g) == 4 * SCHEDULE_KV_PAGE); /* nobody's */
+    for (int i = 0; i < 3; i++) { /* others, of each of which a page stays */
+        static int32_t other[3][MOST];
+        for (int k = 0; k < MOST; k++)
+            other[i][k] = (longer[k] + 1 + i) % ES_VOCAB;
+        static struct batch_text others[3];
+        struct batch_text *x = &others[i];
+        *x = (struct batch_text){ .prompt = other[i], .n_prompt = MOST, .n = 1, .owner = &together[i] };
+        CHECK(batch_add(&b, x, &e) == 0);
+    }
+    memset(together, 0, sizeof together);
+    while (batch_step(&b, &e) > 0)
+        continue;
+    memset(&story[1], 0, sizeof story[1]);
+    CHECK(batch_add(&b, &last, &e) == 0);
+    while (batch_step(&b, &e) > 0)
+        continue;
+    CHECK_MSG(last.n_shared == 0 && same(&own[0], &story[1]), "%d of %d were there", last.n_shared, n);
+    batch_done(&b);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
 }
 
 /* An error of a pass ends those that took part; those that wait are made, and right. */
@@ -542,6 +614,8 @@ int main(void)
     CHECK(shared > (TEST_TSAN ? 2 : test_short() ? 10 : 20));
     CHECK_MSG(guessed.accepted > guessed.guessed / 8 && guessed.accepted < guessed.guessed, "%llu of %llu guesses came true",
               (unsigned long long)guessed.accepted, (unsigned long long)guessed.guessed);
+    for (int predicted = 0; predicted < 2; predicted++)
+        test_prefixes(predicted);
     test_errors();
     test_give_up(LAYOUT_SPLIT, 0, 0);
     test_give_up(LAYOUT_BUNDLE, 1, 0);

@@ -1,6 +1,6 @@
 /* Pages of the KV cache: against a plain model of what each sequence holds, over random writes, forks, rewinds and ends: every
  * position is where it was written, no sequence's writes are seen by another, all pages come back, and a full cache says so. */
-#include "runtime/engine/kv_pages.h"
+#include "runtime/engine/kv_prefix.h"
 #include "tests/test.h"
 
 #include <string.h>
@@ -95,6 +95,81 @@ static void test_random(int positions)
     CHECK(k.n_free == b.n_pages);
 }
 
+/* What a position holds, by all tokens up to it. */
+static int content(const int32_t *ids, int pos)
+{
+    uint32_t h = 7;
+    for (int i = 0; i <= pos; i++)
+        h = (h ^ (uint32_t)ids[i]) * 2654435761u + 1;
+    return (int)(h >> 1);
+}
+
+/* Texts of few kinds that part in many places, over a pool with room for some: whatever is found holds what was written for these tokens,
+ * after rewinds, forks and ends; and something is found, until it has to give way. */
+static void test_prefix(int sequences, int positions)
+{
+    static int32_t memory[1024], ids[SEQ][CONTEXT];
+    static uint64_t kept[4096];
+    struct budget_kv b = shape(positions);
+    struct kv_pages k;
+    struct err e = { 0 };
+    int right = 1, found = 0, gone = 0;
+    if (sequences == 1) {
+        b.table_bytes = 0;
+        b.n_pages = b.per_sequence;
+    }
+    memset(kept, 0, sizeof kept);
+    CHECK(kv_prefix_bytes(&b) <= sizeof kept);
+    kv_pages_init(&k, &b, sequences, memory);
+    kv_prefix_init(&k, &b, kept);
+    memset(n_pos, 0, sizeof n_pos);
+    for (int step = 0; step < 20000 && right; step++) {
+        int s = (int)rnd((uint32_t)sequences), other = (int)rnd((uint32_t)sequences);
+        switch (rnd(60)) {
+        case 0: /* one ends, and another begins */
+            kv_prefix_keep(&k, s, ids[s], n_pos[s]);
+            kv_pages_keep(&k, s, 0);
+            for (int i = 0, kind = (int)rnd(3), part = (int)rnd(CONTEXT); i < CONTEXT; i++)
+                ids[s][i] = i < part ? kind : kind + 3 * (int)rnd(2);
+            n_pos[s] = kv_prefix_take(&k, s, ids[s], (int)rnd(CONTEXT));
+            found += n_pos[s] > 0;
+            gone += n_pos[s] == 0;
+            for (int p = 0; p < n_pos[s]; p++)
+                right &= rows[kv_pages_row(&k, s, p)] == content(ids[s], p);
+            memset(held[s], 0, sizeof held[s]);
+            for (int p = 0; p < n_pos[s]; p++)
+                held[s][p] = content(ids[s], p);
+            break;
+        case 1: /* goes on otherwise from somewhere */
+            n_pos[s] = (int)rnd((uint32_t)n_pos[s] + 1);
+            kv_pages_keep(&k, s, n_pos[s]);
+            for (int i = n_pos[s]; i < CONTEXT; i++)
+                ids[s][i] = (int)rnd(9);
+            break;
+        case 2:
+            if (s != other) {
+                n_pos[s] = (int)rnd((uint32_t)n_pos[other] + 1);
+                memcpy(held[s], held[other], sizeof held[s]);
+                memcpy(ids[s], ids[other], sizeof ids[s]);
+                kv_pages_share(&k, s, other, n_pos[s]);
+            }
+            break;
+        case 3:
+            kv_prefix_keep(&k, s, ids[s], n_pos[s]);
+            break;
+        default:
+            for (int i = 0; i < 8 && n_pos[s] < CONTEXT; i++)
+                if (write_next(&k, s, content(ids[s], n_pos[s]), &e) < 0)
+                    right &= e.code == ERR_LIMIT && k.n_free == 0;
+        }
+        right &= as_held(&k);
+    }
+    CHECK_MSG(right && found > 20 && gone > 20, "%d sequences, %d positions: %d found, %d not", sequences, positions, found, gone);
+    for (int s = 0; s < sequences; s++)
+        kv_pages_keep(&k, s, 0);
+    CHECK(k.n_free == b.n_pages);
+}
+
 /* Sequences that grow in turn lie in order, each in its part; one alone needs no table. */
 static void test_order(void)
 {
@@ -122,5 +197,8 @@ int main(void)
     test_random(0);
     test_random(8 * P);
     test_order();
+    test_prefix(SEQ, 0);
+    test_prefix(SEQ, 8 * P);
+    test_prefix(1, 0);
     return test_done();
 }

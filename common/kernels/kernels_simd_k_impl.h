@@ -402,26 +402,34 @@ INLINE void k_scales_q2_k(struct k_scales *k, const uint8_t *p, int nb)
     k->m = k_bytes(a >> 4 & four, b >> 4 & four, -k_half(K_AT(q2_k, p, dmin)));
 }
 
+/* Each byte, up to 63, less 32: without a borrow from its neighbour. */
+INLINE uint64_t k_less_32(uint64_t v)
+{
+    const uint64_t sign = 0x8080808080808080, from = 0xa0a0a0a0a0a0a0a0;
+    return ((v | sign) - (from ^ sign)) ^ sign;
+}
+
 INLINE void k_scales_q3_k(struct k_scales *k, const uint8_t *p, int nb)
 {
     const uint64_t q = k_u64(K_AT(q3_k, p, scales)), four = 0x0f0f0f0f0f0f0f0f, two = 0x3030303030303030;
     const uint32_t h = k_u32(K_AT(q3_k, p, scales) + 8);
-    uint64_t lo = (q & four) | (k_join(h << 4, h << 2) & two), hi = (q >> 4 & four) | (k_join(h, h >> 2) & two);
-    const uint64_t sign = 0x8080808080808080, from = 0xa0a0a0a0a0a0a0a0; /* each byte: v - 32 without a borrow from its neighbour */
+    const uint64_t lo = (q & four) | (k_join(h << 4, h << 2) & two), hi = (q >> 4 & four) | (k_join(h, h >> 2) & two);
     (void)nb;
-    lo = ((lo | sign) - (from ^ sign)) ^ sign;
-    hi = ((hi | sign) - (from ^ sign)) ^ sign;
-    k->s = k_bytes(lo, hi, k_half(K_AT(q3_k, p, d)));
+    k->s = k_bytes(k_less_32(lo), k_less_32(hi), k_half(K_AT(q3_k, p, d)));
 }
 
+/* Eight fields of four bits, and of two, become a byte each. */
 INLINE void k_scales_iq4_xs(struct k_scales *k, const uint8_t *p, int nb)
 {
-    uint8_t s[8];
-    const unsigned h = p[2] | (unsigned)p[3] << 8;
+    uint64_t lo = k_u32(K_AT(iq4_xs, p, scales_l)), hi = p[2] | (uint64_t)p[3] << 8;
     (void)nb;
-    for (int i = 0; i < 8; i++)
-        s[i] = (uint8_t)(((K_AT(iq4_xs, p, scales_l)[i / 2] >> i % 2 * 4 & 15) | (h >> 2 * i & 3) << 4) - 32);
-    k->s = k_bytes(k_u64(s), 0, k_half(p));
+    lo = (lo | lo << 16) & 0x0000ffff0000ffff;
+    lo = (lo | lo << 8) & 0x00ff00ff00ff00ff;
+    lo = (lo | lo << 4) & 0x0f0f0f0f0f0f0f0f;
+    hi = (hi | hi << 24) & 0x000000ff000000ff;
+    hi = (hi | hi << 12) & 0x000f000f000f000f;
+    hi = (hi | hi << 6) & 0x0303030303030303;
+    k->s = k_bytes(k_less_32(lo | hi << 4), 0, k_half(p));
 }
 
 /* An F16 at `at` of each of nb blocks; 0 for the others. */

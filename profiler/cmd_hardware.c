@@ -96,7 +96,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
                   "what they disturbed. 0: everything is measured once, and marked where it was disturbed.",
           .def = "as long as a clean run takes" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
-          .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
+          .help = "SIMD tier of the kernels: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT",
           .help = "A line about the machine, kept with it." },
         { .name = "wait", .type = OPT_DOUBLE, .dest = &a->wait, .arg = "S", .max = 86400,

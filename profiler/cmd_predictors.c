@@ -140,7 +140,7 @@ static int parse(int command, const struct opt_usage *usage, struct cmd_predicto
         { ALL, { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
                  .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS } },
         { ALL, { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
-                 "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" } },
+                 "instructions to use: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.", .def = "auto" } },
         { MAKE, { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only print memory, sizes and samples.", .def = NULL } },
         { MAKE, { "resume", 0, OPT_FLAG, &o->resume, NULL, "continue an interrupted run.", .def = NULL } },
         { ALL, { "json", 0, OPT_FLAG, &o->json, NULL, "result as JSON on standard output.", .def = NULL } },

@@ -67,7 +67,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "what the file says, else what the architecture's models do" },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
-          "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
+          "instructions to use: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
         { "json", 0, OPT_FLAG, &o->json, NULL, "the table as JSON on standard output.", .def = NULL },
         { 0 },
     };

@@ -103,7 +103,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .min = 1, .max = 1e9 },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.",
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.",
           .def = "auto" },
         { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9; 1 leaves sampled vectors as they are, which "
           "hardly shrink.", .def = "1", .min = 0,

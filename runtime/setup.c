@@ -64,7 +64,7 @@ int setup_options(struct opt *rows, struct setup_args *a)
           .help = "Predicted mode: recall of the predictors, the share of the active neurons that they predict.",
           .def = "the plan's, or 0.99" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
-          .help = "Instruction set: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
+          .help = "Instruction set: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "no-warm-start", .type = OPT_FLAG, .dest = &a->no_warm_start,
           .help = "Leave the cache of neurons empty at start: loads faster, and the first tokens are slower." },
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },

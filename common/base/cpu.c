@@ -25,6 +25,7 @@
 static const char *const tier_names[CPU_TIERS] = {
     [CPU_SCALAR] = "scalar",
     [CPU_AVX2] = "avx2",
+    [CPU_AVXVNNI] = "avxvnni",
     [CPU_AVX512] = "avx512",
     [CPU_AMX] = "amx",
     [CPU_NEON] = "neon",
@@ -69,6 +70,8 @@ unsigned cpu_detect(void)
         !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !(b7 & bit_AVX2))
         return mask;
     mask |= 1u << CPU_AVX2;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 4) /* AVX-VNNI */
+        mask |= 1u << CPU_AVXVNNI;
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     if ((lo & 0xe6) == 0xe6 && (b7 & need) == need && (c7 & bit_AVX512VNNI))
         mask |= 1u << CPU_AVX512;
@@ -100,7 +103,7 @@ int cpu_parse(const char *text, unsigned *out, struct err *e)
         return 0;
     }
     return err_set(e, ERR_USAGE,
-                   "cpu tier '%s': expected auto, scalar, avx2, avx512, amx, neon, dotprod or i8mm", text);
+                   "cpu tier '%s': expected auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod or i8mm", text);
 }
 
 /* The value of "key : value" when line is that key's. */

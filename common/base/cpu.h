@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_AMX, CPU_NEON, CPU_DOTPROD, CPU_I8MM, CPU_TIERS };
+enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AMX, CPU_NEON, CPU_DOTPROD, CPU_I8MM, CPU_TIERS };
 
 /* Bit 1 << tier for each tier that this machine can run; scalar always. */
 unsigned cpu_detect(void);
@@ -19,7 +19,7 @@ static inline int cpu_has(enum cpu_tier t)
     return (cpu_detect() >> t & 1) != 0;
 }
 
-/* "auto" gives cpu_detect(); "scalar", "avx2", "avx512", "amx", "neon", "dotprod", "i8mm" give that tier and
+/* "auto" gives cpu_detect(); "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm" give that tier and
  * those below it. A tier this machine lacks is ERR_USAGE. */
 int cpu_parse(const char *text, unsigned *out, struct err *e);
 const char *cpu_tier_name(enum cpu_tier t);

@@ -63,6 +63,8 @@ void kernels_init(unsigned cpu_mask)
 #elif defined(__x86_64__)
     if (cpu_mask & 1u << CPU_AVX2)
         kernels_fill_avx2(&table);
+    if (cpu_mask & 1u << CPU_AVXVNNI)
+        kernels_fill_avxvnni(&table);
     if (cpu_mask & 1u << CPU_AVX512)
         kernels_fill_avx512(&table);
     if (cpu_mask & 1u << CPU_AMX)

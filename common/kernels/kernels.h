@@ -15,8 +15,8 @@
  *    change the bits of a column.
  * No tier reads beyond a row's last byte.
  *
- * Products with int8 activations have the same bits with AVX2 and AVX-512 (other tiers add in orders of their own). They are sums over
- * blocks of 32 columns:
+ * Products with int8 activations have the same bits with AVX2, AVX-VNNI and AVX-512 (other tiers add in orders of their own). They are
+ * sums over blocks of 32 columns:
  *   t[b] = i * s (of two scales a block: i0 * s0, then fma(i1, s1, .)), with i the exact integer sum of q * (u - offset),
  *          then fma(sum, m, .) for each minimum, with sum the activations' exact sum;
  *   a[b % 4] = fma(t[b], d[b], a[b % 4]), b ascending, from 0;   result = (a[0] + a[1]) + (a[2] + a[3]) + 0. */

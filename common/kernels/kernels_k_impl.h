@@ -96,6 +96,27 @@ struct gemm_tile {
     size_t x_stride;
     int groups, offset;
 };
+
+/* V sixteens of rows, at most GEMM_T tokens. */
+typedef void gemm_fn(const struct gemm_tile *a, int V, int T);
+
+/* The rows of a panel. */
+struct gemm_rows {
+    const uint8_t *row[GEMM_R];
+    int live, vectors;
+    size_t row_bytes;
+};
+
+/* A type's panels and tiles. */
+struct gemm_type {
+    void (*panel)(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups);
+    gemm_fn *tile;
+    uint32_t type;
+    int groups, rows;            /* of a step; of a panel */
+    int sub, offset, has_min;    /* as in struct k_ops; what is too much in each byte */
+    int is_signed;               /* bytes are, where a tier's panels leave them so */
+    size_t bytes;                /* of a step */
+};
 #endif
 
 #define K_AT(type, p, field) ((p) + offsetof(struct quant_##type, field))

@@ -157,6 +157,7 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
 
 #ifndef KERNELS_OPS_ONLY
 #include "common/kernels/kernels_gemm_impl.h"
+#include "common/kernels/kernels_panel_impl.h"
 #endif
 #else
 INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int n)

@@ -154,7 +154,7 @@ enum { PEAK_LOOPS = 10000,
 #define CHANGED   "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
 #define MUL(r)    "vpmaddubsw %%ymm0, %%ymm1, %%ymm" #r "\n\t"
 #define WIDE(r)   MUL(r) "vpmaddwd %%ymm0, %%ymm" #r ", %%ymm" #r "\n\t"
-#define DOT256(r) "{vex} vpdpbusd %%ymm0, %%ymm1, %%ymm" #r "\n\t"
+#define DOT256(r) "%{vex%} vpdpbusd %%ymm0, %%ymm1, %%ymm" #r "\n\t"
 #define DOT512(r) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #r "\n\t"
 #define PEAK(name, isa, X)                                            \
     __attribute__((target(isa))) static void peak_##name(void)        \
@@ -164,6 +164,7 @@ enum { PEAK_LOOPS = 10000,
     }
 PEAK(avx2, "avx2", MUL)
 PEAK(avx2_wide, "avx2", WIDE)
+PEAK(avxvnni, "avxvnni", DOT256)
 PEAK(avx512, "avx512f", DOT512)
 #endif
 
@@ -173,6 +174,7 @@ static const struct {
 } peaks[CPU_TIERS] = {
 #if defined(__x86_64__)
     [CPU_AVX2] = { { peak_avx2, peak_avx2_wide }, 32 },
+    [CPU_AVXVNNI] = { { peak_avxvnni, peak_avxvnni }, 32 },
     [CPU_AVX512] = { { peak_avx512, peak_avx512 }, 64 },
 #else
     [CPU_SCALAR] = { .macs = 0 },

@@ -732,6 +732,8 @@ int main(void)
         test_tier(tier, &below, &scalar);
         below = *kernels;
     }
+    if (have & 1u << CPU_AVXVNNI)
+        test_both(have, CPU_AVX2, CPU_AVXVNNI);
     if (have & 1u << CPU_AVX2 && have & 1u << CPU_AVX512)
         test_both(have, CPU_AVX2, CPU_AVX512);
     if (have & 1u << CPU_AMX)

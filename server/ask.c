@@ -47,6 +47,7 @@ struct field {
     REFUSED("repetition_penalty", "its name here is \"repeat_penalty\""), \
     REFUSED("n_predict", "its name here is \"max_tokens\""), \
     NO_EFFECT("user"), NO_EFFECT("safety_identifier"), NO_EFFECT("prompt_cache_key"), NO_EFFECT("prompt_cache_retention"), \
+    NO_EFFECT("prompt_cache_options"), \
     NO_EFFECT("metadata"), NO_EFFECT("client_metadata"), NO_EFFECT("service_tier")
 
 static const struct field chat_fields[] = {
@@ -70,6 +71,7 @@ static const struct field chat_fields[] = {
     IF_EMPTY("audio", "models write text alone"),
     IF_EMPTY("prediction", "the server guesses by itself where --guess is given"),
     IF_EMPTY("web_search_options", "no program here opens a connection"),
+    IF_EMPTY("moderation", "answers are what the model writes"),
     LAST
 }, text_fields[] = {
     SAMPLING,

@@ -93,7 +93,7 @@ static void put_tops(const struct form *f, struct buffer *b, const struct thermo
         int again = 0;
         for (int k = 0; k < i && !again; k++) {
             const char *other = thermo_piece(f->t, ev->top[k].id, &m);
-            again = n == m && !memcmp(text, other, n);
+            again = n == m && (!n || !memcmp(text, other, n));
         }
         if (again)
             continue;

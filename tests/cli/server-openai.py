@@ -1,0 +1,156 @@
+"""thermo-serve as Python's openai sees it: forms, errors, every parameter that the SDK knows, and eight clients that leave at random, each answer
+equal to the same request alone, within the limit of memory. server-openai.py BIN PACK PLAN TEMPLATE."""
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import typing
+import urllib.error
+import urllib.request
+
+import openai
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_params
+
+sys.path.insert(0, 'tests')
+from tap import done, point
+
+BIN, PACK, PLAN, TEMPLATE = sys.argv[1:5]
+LIMIT = 40 << 20
+ROUNDS = 12
+
+
+def memory_group():
+    """A memory cgroup of the limit, version 1 or 2: its folder and the file that counts kills; None where none can be made."""
+    for base, limit, fails in (('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('/sys/fs/cgroup', 'memory.max', 'memory.events')):
+        group = f'{base}/thermo-openai-{os.getpid()}'
+        try:
+            os.mkdir(group)
+            with open(f'{group}/{limit}', 'w', encoding='utf-8') as f:
+                f.write(str(LIMIT))
+            return group, fails
+        except OSError:
+            if os.path.isdir(group):
+                os.rmdir(group)
+    return None, None
+
+
+GROUP, FAILS = memory_group()
+INSIDE = ['sh', '-c', f'echo $$ > {GROUP}/cgroup.procs; exec "$@"', 'sh'] if GROUP else []
+server = subprocess.Popen([*INSIDE, f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--max-body', '64KiB', '--buffers', '1MiB', '--connections', '40',
+                           '--memory', f'{LIMIT}B', '-q', '--', '--chat-template', TEMPLATE], stdout=subprocess.PIPE, text=True)
+URL = re.search(r'http\S+', server.stdout.readline())[0]
+
+
+def client(**more):
+    return openai.OpenAI(base_url=URL + '/v1', api_key='none', **more)
+
+
+def said(text):
+    return [{'role': 'user', 'content': text}]
+
+
+def refused(kind, ask, name):
+    try:
+        ask()
+        point(False, name, 'nothing was raised')
+    except kind as e:
+        return e
+    except openai.OpenAIError as e:
+        point(False, name, repr(e))
+    return None
+
+
+def forms(c):
+    a = c.chat.completions.create(model='m', messages=said('A cat'), max_tokens=8, temperature=0)
+    text = a.choices[0].message.content
+    point(a.choices[0].finish_reason == 'length' and a.usage.completion_tokens == 8 and text, 'chat.completions', repr(a))
+    got, usage = '', None
+    for e in c.chat.completions.create(model='m', messages=said('A cat'), max_tokens=8, temperature=0, stream=True, stream_options={'include_usage': True}):
+        got += e.choices[0].delta.content or '' if e.choices else ''
+        usage = e.usage or usage
+    point(got == text and usage.completion_tokens == 8, 'streamed', got)
+    with c.chat.completions.stream(model='m', messages=said('A cat'), max_tokens=8, temperature=0) as s:
+        e = refused(openai.LengthFinishReasonError, s.get_final_completion, 'LengthFinishReasonError')
+        point(e is not None and e.completion.choices[0].message.content == text, 'by the helper of streams')
+    a = c.chat.completions.create(model='m', messages=said('A cat'), max_tokens=4, n=3, seed=1, logprobs=True, top_logprobs=2)
+    point(len(a.choices) == 3 and all(len(x.logprobs.content) == 4 and len(x.logprobs.content[0].top_logprobs) == 2 for x in a.choices), 'n and logprobs', repr(a))
+    a = c.completions.create(model='m', prompt='Once upon', max_tokens=5, temperature=0, logprobs=1)
+    point(a.choices[0].text and len(a.choices[0].logprobs.tokens) == 5, 'completions', repr(a))
+    point([m.id for m in c.models.list()] == ['split'] and c.models.retrieve('x').id == 'split', 'models')
+    e = refused(openai.BadRequestError, lambda: c.chat.completions.create(model='m', messages=said('x'), temperature=-1), 'BadRequestError')
+    point(e is not None and e.param == 'temperature' and e.type == 'invalid_request_error', 'an error has its parameter', repr(e))
+    e = refused(openai.NotFoundError, lambda: c.embeddings.create(model='m', input='x'), 'NotFoundError')
+    point(e is not None, 'a path that is not there: NotFoundError')
+
+
+def parameters():
+    for path, kind, body in (('chat/completions', chat_params.CompletionCreateParamsBase, {'messages': said('x')}),
+                             ('completions', completion_create_params.CompletionCreateParamsBase, {'prompt': 'x'})):
+        names = sorted({*typing.get_type_hints(kind), 'stream'})
+        bad = []
+        for name in names:
+            r = urllib.request.Request(f'{URL}/v1/{path}', json.dumps({'max_tokens': 1, **{name: None}, **body}).encode())
+            try:
+                urllib.request.urlopen(r).read()
+            except urllib.error.HTTPError as e:
+                bad.append(f'{name}: {e.read().decode()}')
+        point(len(names) > 15 and not bad, f'{path}: the server knows every parameter of the SDK ({len(names)})', '\n'.join(bad))
+
+
+def crowd(c):
+    prompts = [(f'A {x}', seed) for x in ('cat', 'king', 'boy', 'ship', 'tree', 'bear') for seed in (3, 4)]
+    ask = {'model': 'm', 'max_tokens': 40, 'temperature': 0.9, 'extra_body': {'ignore_eos': True}}
+    want = {p: c.chat.completions.create(messages=said(p[0]), seed=p[1], **ask).choices[0].message.content for p in prompts}
+    bad, left, whole = [], [], []
+
+    def one(k):
+        dice, own = random.Random(k), client(max_retries=8)
+        for _ in range(ROUNDS):
+            p, stop = dice.choice(prompts), dice.choice((None, None, 0, dice.randrange(40)))
+            if dice.random() < 0.3:
+                got = own.chat.completions.create(messages=said(p[0]), seed=p[1], **ask).choices[0].message.content
+            else:
+                got = ''
+                s = own.chat.completions.create(messages=said(p[0]), seed=p[1], stream=True, **ask)
+                for i, e in enumerate(s):
+                    if i == stop:
+                        break
+                    got += e.choices[0].delta.content or ''
+                s.close()
+                if stop is not None:
+                    left.append(p)
+                    if not want[p].startswith(got):
+                        bad.append((p, got))
+                    continue
+            whole.append(p)
+            if got != want[p]:
+                bad.append((p, got))
+
+    threads = [threading.Thread(target=one, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    point(not bad and len(left) + len(whole) == 8 * ROUNDS, f'eight clients, {len(whole)} answers and {len(left)} that leave: each is what it is alone', repr(bad[:3]))
+    peak = int(re.search(r'VmHWM:\s+(\d+)', open(f'/proc/{server.pid}/status', encoding='utf-8').read())[1]) << 10
+    point(peak <= LIMIT, f'memory: {peak} of {LIMIT} bytes')
+    slots = json.load(urllib.request.urlopen(URL + '/slots'))
+    point(not any(x['is_processing'] for x in slots), 'all places are free')
+    if GROUP:
+        with open(f'{GROUP}/{FAILS}', encoding='utf-8') as f:
+            text = f.read()
+        point(re.search(r'(?:^|\boom_kill )0$', text, re.M) is not None, 'the memory cgroup of the limit never had to kill', text)
+
+
+forms(client())
+parameters()
+crowd(client())
+server.terminate()
+point(server.wait(60) == 0, 'exit status 0')
+if GROUP:
+    os.rmdir(GROUP)
+sys.exit(done())

@@ -118,7 +118,7 @@ INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
     struct f16x acc[TILE_T];
     const uint8_t *x = a->x;
     size_t o = 0, done = 0;
-    (void)R; /* a row by itself is a tile of four, too */
+    (void)R;
     UNROLL
     for (int t = 0; t < T; t++)
         acc[t] = k_zero();
@@ -131,12 +131,12 @@ INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
     k_store_q8(a, acc, T);
 }
 
-/* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
- * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
- * as one piece. */
-INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
+/* Rows of one token. n: they follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile after the
+ * other, with nothing to set up in between, for rows may be as short as a step or two, and each stream is asked for as one piece. Or 0: the
+ * rows of one tile, which ask for those that come. A row by itself is a tile of four, too. */
+INLINE void k_one_q8(const struct tile *a, int n, struct k_ops ops)
 {
-    const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const size_t total = (size_t)(n ? n : 1) * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
     const int nb = (int)(a->row_bytes % ops.bytes / (ops.bytes / 4)); /* of a row's last step */
     struct tile to = *a;
     size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
@@ -146,7 +146,10 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
         const size_t end = at + a->row_bytes;
         size_t o = at;
         for (; o + ops.bytes <= end; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
-            strip_ask(&to, &done, ask, o + ops.bytes);
+            if (n)
+                strip_ask(&to, &done, ask, o + ops.bytes);
+            else
+                ahead_step(&done, a, o + ops.bytes, TILE_R);
             k_step_q8(&to, acc, o, x, 4, 1, ops);
         }
         if (ops.groups == 1 && o < end)
@@ -528,31 +531,46 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, 8, \
                                    k_scales4_q8_0, K_TURNED(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
-#define K_MANY(name) many_##name
 #else
 #define KERNELS_Q8_TYPES(X) KERNELS_BLOCK_TYPES(X)
-#define K_MANY(name) NULL
 #endif
 
 #ifndef KERNELS_OPS_ONLY /* a tier that has loops of its own */
 #define K_SET_Q8(name, TYPE)                                         \
     k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
-#define K_ROWS_Q8(name, TYPE)                                            \
-    INLINE void tile_##name##_q8(const struct tile *a, int R, int T)     \
-    {                                                                    \
-        k_tile_q8(a, R, T, K_OPS_##TYPE);                                \
-    }                                                                    \
-    static void strip_##name##_q8(const struct tile *a, int n)           \
-    {                                                                    \
-        k_strip_q8(a, n, K_OPS_##TYPE);                                  \
-    }                                                                    \
-    TILES(name##_q8, tile_##name##_q8)                                   \
-    ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = strip_##name##_q8, .many = K_MANY(name))
+#ifdef KERNELS_BLOCK_SUMS
+#define K_TILES_Q8(name, TYPE)                                                                                           \
+    static __attribute__((noinline)) void one_##name(const struct tile *a, int n)                                        \
+    {                                                                                                                    \
+        k_one_q8(a, n, K_OPS_##TYPE);                                                                                    \
+    }                                                                                                                    \
+    INLINE void tile_##name##_q8(const struct tile *a, int R, int T)                                                     \
+    {                                                                                                                    \
+        if (T == 1)                                                                                                      \
+            one_##name(a, 0);                                                                                            \
+        else                                                                                                             \
+            k_tile_q8(a, R, T, K_OPS_##TYPE);                                                                            \
+    }                                                                                                                    \
+    TILES(name##_q8, tile_##name##_q8)                                                                                   \
+    ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = one_##name, .many = many_##name)
+#else
+#define K_TILES_Q8(name, TYPE)                                                                                           \
+    INLINE void tile_##name##_q8(const struct tile *a, int R, int T)                                                     \
+    {                                                                                                                    \
+        k_tile_q8(a, R, T, K_OPS_##TYPE);                                                                                \
+    }                                                                                                                    \
+    static void strip_##name##_q8(const struct tile *a, int n)                                                           \
+    {                                                                                                                    \
+        k_strip_q8(a, n, K_OPS_##TYPE);                                                                                  \
+    }                                                                                                                    \
+    TILES(name##_q8, tile_##name##_q8)                                                                                   \
+    ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = strip_##name##_q8)
+#endif
 #ifdef KERNELS_BLOCK_SUMS
 KERNELS_Q8_TYPES(K_GEMM)
 #endif
-KERNELS_Q8_TYPES(K_ROWS_Q8)
+KERNELS_Q8_TYPES(K_TILES_Q8)
 
 static void fill_k_q8(struct kernels *k)
 {

@@ -113,12 +113,20 @@ INLINE void k_store_q8(const struct tile *a, struct f16x acc[TILE_T], int T)
     }
 }
 
-INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
+/* The last step of a type's rows, of fewer than four blocks, for one token: code for all tiles. */
+typedef void k_rest_fn(const struct tile *a, struct f16x *acc, size_t o, const uint8_t *x, int nb);
+
+INLINE struct f16x k_rest(const struct tile *a, struct f16x acc, size_t o, const uint8_t *x, int nb, k_rest_fn *rest)
+{
+    rest(a, &acc, o, x, nb);
+    return acc;
+}
+
+INLINE void k_tile_q8(const struct tile *a, int T, struct k_ops ops, k_rest_fn *rest)
 {
     struct f16x acc[TILE_T];
     const uint8_t *x = a->x;
     size_t o = 0, done = 0;
-    (void)R;
     UNROLL
     for (int t = 0; t < T; t++)
         acc[t] = k_zero();
@@ -126,15 +134,18 @@ INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
         ahead_step(&done, a, o + ops.bytes, TILE_R);
         k_step_q8(a, acc, o, x, 4, T, ops);
     }
-    if (ops.groups == 1 && o < a->row_bytes)
-        k_step_q8(a, acc, o, x, (int)((a->row_bytes - o) / (ops.bytes / 4)), T, ops);
+    if (ops.groups == 1 && o < a->row_bytes) {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = k_rest(a, acc[t], o, x + (size_t)t * a->x_stride, (int)((a->row_bytes - o) / (ops.bytes / 4)), rest);
+    }
     k_store_q8(a, acc, T);
 }
 
 /* Rows of one token. n: they follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile after the
  * other, with nothing to set up in between, for rows may be as short as a step or two, and each stream is asked for as one piece. Or 0: the
  * rows of one tile, which ask for those that come. A row by itself is a tile of four, too. */
-INLINE void k_one_q8(const struct tile *a, int n, struct k_ops ops)
+INLINE void k_one_q8(const struct tile *a, int n, struct k_ops ops, k_rest_fn *rest)
 {
     const size_t total = (size_t)(n ? n : 1) * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
     const int nb = (int)(a->row_bytes % ops.bytes / (ops.bytes / 4)); /* of a row's last step */
@@ -153,7 +164,7 @@ INLINE void k_one_q8(const struct tile *a, int n, struct k_ops ops)
             k_step_q8(&to, acc, o, x, 4, 1, ops);
         }
         if (ops.groups == 1 && o < end)
-            k_step_q8(&to, acc, o, x, nb, 1, ops);
+            acc[0] = k_rest(&to, acc[0], o, x, nb, rest);
         k_store_q8(&to, acc, 1);
     }
 }
@@ -541,16 +552,21 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
 #ifdef KERNELS_BLOCK_SUMS
 #define K_TILES_Q8(name, TYPE)                                                                                           \
+    static __attribute__((noinline)) void rest_##name(const struct tile *a, struct f16x *acc, size_t o, const uint8_t *x, int nb) \
+    {                                                                                                                    \
+        k_step_q8(a, acc, o, x, nb, 1, K_OPS_##TYPE);                                                                    \
+    }                                                                                                                    \
     static __attribute__((noinline)) void one_##name(const struct tile *a, int n)                                        \
     {                                                                                                                    \
-        k_one_q8(a, n, K_OPS_##TYPE);                                                                                    \
+        k_one_q8(a, n, K_OPS_##TYPE, rest_##name);                                                                       \
     }                                                                                                                    \
     INLINE void tile_##name##_q8(const struct tile *a, int R, int T)                                                     \
     {                                                                                                                    \
+        (void)R;                                                                                                         \
         if (T == 1)                                                                                                      \
             one_##name(a, 0);                                                                                            \
         else                                                                                                             \
-            k_tile_q8(a, R, T, K_OPS_##TYPE);                                                                            \
+            k_tile_q8(a, T, K_OPS_##TYPE, rest_##name);                                                                         \
     }                                                                                                                    \
     TILES(name##_q8, tile_##name##_q8)                                                                                   \
     ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = one_##name, .many = many_##name)

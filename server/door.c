@@ -71,8 +71,10 @@ static int has_key(const struct door *d, struct call *c)
         bearer += 7 + strspn(bearer + 7, " ");
     else
         bearer = NULL;
-    for (int i = 0; i < d->n_keys; i++)
-        found |= (bearer && same(d->keys[i], bearer)) | (plain && same(d->keys[i], plain));
+    for (int i = 0; i < d->n_keys; i++) {
+        found |= bearer ? same(d->keys[i], bearer) : 0;
+        found |= plain ? same(d->keys[i], plain) : 0;
+    }
     return found;
 }
 

@@ -144,8 +144,16 @@ static int answer(void *ctx, const struct thermo_event *ev)
         for (int i = 0; i < ev->n_top; i++)
             print_json_to(stdout, "%s{\"id\":%d,\"logprob\":%.9g}%s", i ? "," : ",\"top\":[", ev->top[i].id, ev->top[i].logprob,
                           i + 1 < ev->n_top ? "" : "]");
-        print("%s,\"text\":", ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
+        if (ev->part == THERMO_CALL) {
+            print_json_to(stdout, ",\"call\":{\"index\":%d,\"id\":\"%s\",\"name\":", ev->call_index, ev->call_id);
+            report_string(stdout, ev->call_name, strlen(ev->call_name));
+            fputs(",\"arguments\":", stdout);
+        } else {
+            print("%s,\"text\":", ev->part == THERMO_THOUGHT ? ",\"part\":\"thought\"" : "");
+        }
         report_string(stdout, ev->text, ev->text_bytes);
+        if (ev->part == THERMO_CALL)
+            fputs("}", stdout);
         end_line();
         return 0;
     }
@@ -383,7 +391,7 @@ static int run(struct serve *v, char **argv, struct err *e)
 {
     struct thermo_error why = { 0 };
     struct cancel *asked = file_catch_interrupt();
-    const struct thermo_options o = { .size = sizeof o, .more = (const char *const *)argv, .cancel = (int *)(void *)asked };
+    const struct thermo_options o = { .size = sizeof o, .more = (const char *const *)argv, .cancel = (int *)(void *)asked, .calls = 1 };
     if (thermo_open(&o, &v->t, &why) < 0)
         return err_set(e, why.code, "%s", why.message);
     int r = look(v, e);

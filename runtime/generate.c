@@ -77,10 +77,12 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
           .help = "While other requests are open, read as few tokens of a prompt at a time as a pass of so many milliseconds has room "
                   "for, by what passes took; one at least.",
           .def = "any time" },
+        { .name = "schemas", .type = OPT_INT, .dest = &a->setup.schemas, .arg = "N", .min = 0, .max = 4096,
+          .help = "Keep memory for so many different schemas at once (\"schema\" and \"json\" of requests).", .def = "0: none" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
-    _Static_assert(sizeof own / sizeof own[0] == 11, "GENERATE_SERVE_OPTIONS counts them");
+    _Static_assert(sizeof own / sizeof own[0] == 12, "GENERATE_SERVE_OPTIONS counts them");
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
@@ -199,6 +201,11 @@ static void count_beside(struct generate_args *a, int in_flight)
     }
     if (a->known && a->requests == 1)
         return;
+    if (a->calls) { /* three times a call's bytes in each request, four times in what becomes text of a token (thermo.c) */
+        each += calls_bytes(request_call_bytes(0));
+        s->beside_per_place += (3u * (uint64_t)per_sequence + 4) * REQUEST_CALL_PER_TOKEN;
+        s->beside_per_token += ((uint64_t)a->requests * 3 + 4) * REQUEST_CALL_PER_TOKEN;
+    }
     s->beside += batch_bytes(1, a->guess) + (uint64_t)a->requests * each;
     s->beside_per_token += (uint64_t)a->requests * REQUEST_PER_TOKEN;
     s->beside_per_sequence = (uint64_t)per_sequence * each + a->per_sequence + sizeof(struct batch_text) + batch_bytes(1, a->guess);
@@ -215,7 +222,7 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
     int r;
     *g = (struct generate_set){ .shared = { .s = &g->setup, .system = a->system, .thinking = a->thinking, .n = a->n,
                                             .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops,
-                                            .prompt_is_message = a->chat },
+                                            .prompt_is_message = a->chat, .calls = a->calls },
                                 .args = a };
     count_beside(a, in_flight);
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
@@ -224,6 +231,10 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
     if ((r = open_chat(g, a, e)) < 0)
         return r;
     g->n_eog = generate_eog(&g->setup, g->eog);
+    if (a->setup.schemas && (r = schemas_new(g->setup.tokenizer, g->setup.pack->h.n_vocab, g->eog, g->n_eog, a->setup.schemas,
+                                             &g->schemas, e)) < 0)
+        return r;
+    g->shared.schemas = g->schemas;
     int n = a->requests ? a->requests : in_flight * c->max_batch;
     g->requests = calloc((size_t)n, sizeof *g->requests);
     if (!g->requests)
@@ -248,7 +259,7 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6, .prefixes = !a->known,
-                                    .token = token, .end = end, .ctx = ctx };
+                                    .token = token, .end = end, .allowed = request_allowed, .ctx = ctx };
     return batch_init(&g->batch, &c, e);
 }
 
@@ -262,6 +273,7 @@ void generate_set_close(struct generate_set *g)
     for (int i = 0; g->requests && i < g->n; i++)
         request_done(&g->requests[i]);
     free(g->requests);
+    schemas_free(g->schemas);
     chat_free(g->shared.chat);
     draft_close(&g->draft);
     setup_close(&g->setup);

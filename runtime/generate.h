@@ -23,6 +23,7 @@ struct generate_args {
     int messages;               /* the template is loaded where the model has one that is understood, and prompts stay text */
     uint64_t reserved, reserved_per_token; /* bytes of whoever calls, within the limit; and for each position of each sequence */
     uint64_t per_sequence, per_request; /* likewise: of the library */
+    int calls;                  /* answers to requests with tools are looked through for calls of them */
     int requests, known;        /* that may be open, 0: so many for each sequence; all are read before the model is loaded */
     int guess, guess_most;
     const char *draft, *draft_plan, *mtp;
@@ -41,7 +42,7 @@ void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
-#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 11)
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 12)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */
@@ -64,6 +65,7 @@ struct generate_set {
     int32_t eog[GENERATE_EOG];
     int n_eog;
     struct engine *engine;
+    struct schemas *schemas;    /* or NULL */
     struct batch batch;
     struct generate_args *args;
     struct draft draft;         /* with --guess draft */

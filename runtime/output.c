@@ -21,24 +21,24 @@ void output_begin(struct output *o, const struct tokenizer *t, int chat, int thi
     o->stream.n = 0;
     o->stream.stopped = 0;
     o->now = CHAT_ANSWER;
+    o->calls = NULL;
     if (chat)
         chat_reader_init(&o->reader, t, thinks);
 }
 
 /* A mark. What was held of the part before goes out where another begins. */
-static int put_mark(struct output *o, const char *text, size_t len)
+static int put_mark(struct output *o, enum chat_part part, const char *text, size_t len)
 {
     int stop = stream_mark(&o->stream, text, len);
-    if (!stop && o->parts && o->reader.part != CHAT_HEADER && o->reader.part != o->now)
+    if (!stop && o->parts && part != CHAT_HEADER && part != o->now)
         stream_flush(&o->stream);
     return stop;
 }
 
-static int put_part(void *ctx, enum chat_part part, const char *text, size_t len)
+static int put_text(struct output *o, enum chat_part part, const char *text, size_t len)
 {
-    struct output *o = ctx;
-    if (part == CHAT_SILENT)
-        return put_mark(o, text, len);
+    if (part == CHAT_HEADER)
+        return 0;
     int stop = o->part ? o->part(o->part_ctx, part, text, len) : 0;
     if (stop || (part == CHAT_THOUGHT && o->hide))
         return stop;
@@ -47,6 +47,25 @@ static int put_part(void *ctx, enum chat_part part, const char *text, size_t len
         return stream_push(&o->stream, text, len);
     const char *mark = chat_reader_mark(&o->reader, part);
     return stream_push(&o->stream, mark, strlen(mark)) || stream_push(&o->stream, text, len);
+}
+
+static int put_out(void *ctx, const struct calls_out *out)
+{
+    struct output *o = ctx;
+    if (!out->name)
+        return out->silent ? put_mark(o, out->part, out->text, out->n) : put_text(o, out->part, out->text, out->n);
+    stream_flush(&o->stream);
+    return o->call(o->call_ctx, out);
+}
+
+static int put_part(void *ctx, enum chat_part part, const char *text, size_t len)
+{
+    struct output *o = ctx;
+    int silent = part == CHAT_SILENT;
+    part = silent ? o->reader.part : part;
+    if (o->calls)
+        return calls_put(o->calls, part, silent, text, len, put_out, o);
+    return silent ? put_mark(o, part, text, len) : put_text(o, part, text, len);
 }
 
 int output_token(struct output *o, int32_t id)
@@ -66,5 +85,7 @@ void output_end(struct output *o)
 {
     if (o->chat && !o->stream.stopped)
         chat_reader_end(&o->reader, put_part, o);
+    if (o->calls && !o->stream.stopped)
+        calls_end(o->calls, put_out, o);
     stream_flush(&o->stream);
 }

@@ -3,7 +3,7 @@
 
 /* Tokens on their way out as text: which part of an answer they are, what of it is shown, where a stop string ends it. For all
  * commands that print what a model makes. Single-threaded. */
-#include "runtime/chat/reader.h"
+#include "runtime/chat/calls.h"
 #include "runtime/stream.h"
 
 struct output {
@@ -14,6 +14,9 @@ struct output {
     int parts;                /* the caller's, after output_init: the sink looks at `now`, and no marks are put between parts; a stop
                                * string does not reach from one part into the next */
     enum chat_part now;       /* of what the sink is given: CHAT_ANSWER, CHAT_THOUGHT */
+    struct calls *calls;      /* the caller's, after output_begin: what it finds goes to `call`, and is no text; or NULL */
+    calls_sink *call;
+    void *call_ctx;
     chat_sink *part;          /* sees the text of a chat's parts, shown or not; or NULL */
     void *part_ctx;
 };

@@ -2,6 +2,7 @@
 #include "runtime/request.h"
 
 #include "common/base/fields.h"
+#include "common/base/hash.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 
@@ -29,6 +30,8 @@ int request_init(struct request *q, const struct request_shared *shared, struct 
 void request_done(struct request *q)
 {
     output_done(&q->output);
+    calls_free(q->calls);
+    schemas_give(&q->schema);
     free(q->ids);
     *q = (struct request){ 0 };
 }
@@ -38,6 +41,8 @@ void request_begin(struct request *q, const char *id)
     int32_t *ids = q->ids;
     const struct request_shared *s = q->shared;
     output_done(&q->output);
+    calls_free(q->calls);
+    schemas_give(&q->schema);
     *q = (struct request){ .ids = ids, .shared = s, .choices = 1, .thinking = s->thinking };
     q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
     q->text.n = s->n < 0 ? context_of(q) : s->n;
@@ -46,12 +51,22 @@ void request_begin(struct request *q, const char *id)
     q->n_stops = s->stops ? s->stops->n : 0;
 }
 
-void request_twin(struct request *q, const struct request *of, int i)
+/* Of ids of calls: other prompts and seeds give others. */
+static uint64_t salt_of(const struct request *q)
+{
+    return hash_64_seeded(q->ids, (size_t)q->n_prompt * sizeof *q->ids, q->text.sampling.seed);
+}
+
+int request_twin(struct request *q, const struct request *of, int i, struct err *e)
 {
     int32_t *ids = q->ids;
     output_done(&q->output);
+    calls_free(q->calls);
+    schemas_give(&q->schema);
     *q = *of;
+    schemas_share(&of->schema, &q->schema);
     q->output = (struct output){ 0 };
+    q->calls = NULL;
     q->ids = ids;
     memcpy(ids, of->ids, (size_t)of->n_prompt * sizeof *ids);
     if (of->stops == of->own)
@@ -65,11 +80,12 @@ void request_twin(struct request *q, const struct request *of, int i)
     q->text.sampling.bias = q->bias;
     q->text.twins = NULL;
     q->text.n_twins = 0;
+    return of->calls ? calls_copy(of->calls, salt_of(q), &q->calls, e) : 0;
 }
 
 /* ---- fields ---- */
 
-enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING, BIAS };
+enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING, BIAS, SCHEMA, JSON };
 
 struct field {
     struct fields row;
@@ -103,6 +119,8 @@ static const struct field fields[] = {
     { TAKEN("thinking"), THINKING, 0, 0, 0 },
     { TAKEN("tools"), READ_LATER, 0, 0, 0 },
     { TAKEN("template_args"), READ_LATER, 0, 0, 0 },
+    { TAKEN("schema"), SCHEMA, 0, 0, 0 },
+    { TAKEN("json"), JSON, 0, 0, 0 },
 #define OTHER(name, how, why) { { name, FIELDS_##how, why }, READ_LATER, 0, 0, 0 }
     OTHER("user", NO_EFFECT, NULL),
     OTHER("metadata", NO_EFFECT, NULL),
@@ -110,7 +128,7 @@ static const struct field fields[] = {
     OTHER("stream", NO_EFFECT, NULL), /* there is a line for each token, and one with what is left */
     OTHER("tool_choice", IF_EMPTY, "the model chooses among \"tools\""),
     OTHER("chat_template_kwargs", REFUSED, "its name here is \"template_args\""),
-    OTHER("response_format", IF_EMPTY, "answers are what the model writes"),
+    OTHER("response_format", IF_EMPTY, "\"schema\" has a JSON Schema, and \"json\": true asks for any object"),
     OTHER("top_logprobs", REFUSED, "its name here is \"logprobs\""),
     OTHER("model", REFUSED, "--model says which"),
     OTHER("max_tokens", REFUSED, "its name here is \"n\""),
@@ -218,12 +236,16 @@ static int keep(struct request *q, int32_t *ids, int n, struct err *e)
     return r;
 }
 
-static int keep_chat(struct request *q, struct err *e)
+static int keep_chat(struct request *q, const struct js *tools, struct err *e)
 {
     int32_t *ids = NULL;
     int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
+    enum calls_form form = chat_form(q->shared->chat);
     q->is_chat = 1;
-    return r < 0 ? r : keep(q, ids, n, e);
+    r = r < 0 ? r : keep(q, ids, n, e);
+    if (r == 0 && q->shared->calls && form != CALLS_NONE && js_len(tools) > 0)
+        r = calls_new(form, tools, request_call_bytes(context_of(q)), salt_of(q), &q->calls, e);
+    return r;
 }
 
 static int begin_chat(const struct request_shared *s, struct err *e)
@@ -235,17 +257,22 @@ static int begin_chat(const struct request_shared *s, struct err *e)
     return s->system ? chat_add(s->chat, "system", s->system, NULL, e) : 0;
 }
 
-int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
+static int take_prompt(struct request *q, const char *text, size_t len, const struct js *tools, struct err *e)
 {
     int32_t *ids = NULL;
     int n = 0, r;
     if (q->shared->prompt_is_message) {
         if ((r = begin_chat(q->shared, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
             return r;
-        return keep_chat(q, e);
+        return keep_chat(q, tools, e);
     }
     r = tokenizer_encode(q->shared->s->tokenizer, text, len, 1, 0, &ids, &n, e);
     return r < 0 ? r : keep(q, ids, n, e);
+}
+
+int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
+{
+    return take_prompt(q, text, len, NULL, e);
 }
 
 /* Fields of a conversation beside its messages. has: there is one. */
@@ -301,6 +328,24 @@ static int set_ignore_eos(struct request *q, const struct js *v, struct err *e)
     return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"ignore_eos\" is not true or false") : 0;
 }
 
+static int set_schema(struct request *q, const struct js *v, enum kind kind, struct err *e)
+{
+    struct schemas *of = q->shared->schemas;
+    if (kind == SCHEMA && !js_is_object(v))
+        return err_set(e, ERR_FORMAT, "\"schema\" is not an object");
+    if (kind == JSON && js_bool(v) < 0)
+        return err_set(e, ERR_FORMAT, "\"json\" is not true or false");
+    if (kind == JSON && !js_bool(v))
+        return 0;
+    if (q->schema.of)
+        return err_set(e, ERR_FORMAT, "a request has one of \"schema\" and \"json\"");
+    if (!of)
+        return err_set(e, ERR_UNSUPPORTED, "\"%s\": no memory is kept for schemas; serve --schemas 4 keeps it for four of them at once",
+                       kind == JSON ? "json" : "schema");
+    q->text.masked = 1;
+    return schemas_take(of, kind == JSON ? NULL : v, &q->schema, e);
+}
+
 static int read_field(struct request *q, const struct field *f, const struct js *v, struct err *e)
 {
     switch (f->kind) {
@@ -311,6 +356,8 @@ static int read_field(struct request *q, const struct field *f, const struct js 
     case IGNORE_EOS: return set_ignore_eos(q, v, e);
     case BIAS: return fields_given(v) ? set_bias(q, v, e) : 0;
     case THINKING: return read_thinking(v, &q->thinking, e);
+    case SCHEMA:
+    case JSON: return fields_given(v) ? set_schema(q, v, f->kind, e) : 0;
     default: return 0;
     }
 }
@@ -334,13 +381,13 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     if ((r = take_given(q->shared, j, messages || (q->shared->prompt_is_message && !tokens), e)) < 0)
         return r;
     if (messages)
-        return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, e);
+        return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, js_get(j, "tools"), e);
     if (tokens)
         return (r = set_tokens(q, tokens, e)) < 0 ? r : prompt_check(q->n_prompt, context_of(q), q->text.n != 0, e);
     if (text)
-        return request_prompt(q, text, len, e);
+        return take_prompt(q, text, len, js_get(j, "tools"), e);
     text = js_str(prompt);
-    return text ? request_prompt(q, text, strlen(text), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
+    return text ? take_prompt(q, text, strlen(text), js_get(j, "tools"), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
 }
 
 size_t request_json_bytes(int context)
@@ -368,6 +415,7 @@ int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e)
     int r = output_init(&q->output, q->stops, q->n_stops, sink ? sink : discard, ctx, e);
     output_begin(&q->output, q->shared->s->tokenizer, q->is_chat || q->shared->prompt_is_message, q->thinks,
                  q->thinking == CHAT_THINKING_HIDE);
+    q->output.calls = q->calls;
     for (int i = 0; i < q->n_made && r == 0; i++)
         request_put(q, q->ids[q->n_prompt + i]);
     return r;
@@ -379,9 +427,33 @@ int request_token(void *ctx, struct batch_text *t, int32_t id)
     (void)ctx;
     int thought = q->output.chat && q->output.reader.part == CHAT_THOUGHT;
     q->ids[q->n_prompt + q->n_made++] = id;
+    if (q->schema.on && q->bad.code == 0)
+        schemas_accept(&q->schema, id, &q->bad);
     int stopped = request_put(q, id);
     q->n_thought += thought || (q->output.chat && q->output.reader.part == CHAT_THOUGHT);
     return stopped;
+}
+
+const uint64_t *request_allowed(void *ctx, struct batch_text *t, struct err *why)
+{
+    struct request *q = t->owner;
+    const struct output *o = &q->output;
+    int32_t thinks = -1;
+    (void)ctx;
+    if (q->bad.code) {
+        *why = q->bad;
+        return NULL;
+    }
+    if (o->chat && o->reader.part != CHAT_ANSWER)
+        return schemas_any(&q->schema);
+    if (o->chat && q->n_made == 0 && q->thinking != CHAT_THINKING_OFF)
+        thinks = tokenizer_find(q->shared->s->tokenizer, "<think>");
+    return schemas_allowed(&q->schema, !t->ignore_eos, thinks, why);
+}
+
+void request_drawn(struct request *q)
+{
+    schemas_give(&q->schema);
 }
 
 double request_logprob(const struct batch_text *t)

@@ -9,6 +9,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/output.h"
+#include "runtime/schemas.h"
 #include "runtime/session/batch.h"
 #include "runtime/setup.h"
 
@@ -37,6 +38,8 @@ struct request_shared {
     int n, ignore_eos;         /* n -1: to the end of the context */
     struct sample_params sampling;
     const struct opt_list *stops;
+    struct schemas *schemas;   /* that requests may have; NULL: none */
+    int calls;                 /* answers to requests with tools are looked through for calls of them */
 };
 
 struct request {
@@ -52,6 +55,9 @@ struct request {
     int n_stops;
     struct sample_bias bias[REQUEST_BIASES]; /* text.sampling points to them */
     struct output output;
+    struct calls *calls;       /* of them, or NULL: where text goes on to `output`, its owner sets `call` */
+    struct schemas_text schema; /* what its answer has to be */
+    struct err bad;            /* what went wrong with it */
     int is_chat, thinking, thinks; /* its tokens are an answer, which may begin with a thought; enum chat_thinking */
     int n_thought;             /* of n_made, those of thoughts, with their marks */
     int busy, ended;           /* the caller's: it is one that was read; it has an outcome */
@@ -61,6 +67,11 @@ struct request {
 
 /* Bytes of a request for each position of the context and beside them; of reading requests, likewise. */
 #define REQUEST_PER_TOKEN sizeof(int32_t)
+#define REQUEST_CALL_PER_TOKEN 4 /* bytes of a call for each position, at most, and */
+static inline size_t request_call_bytes(int context)
+{
+    return 1024 + (size_t)context * REQUEST_CALL_PER_TOKEN;
+}
 #define REQUEST_FIXED     (sizeof(struct request) + 512)
 #define REQUEST_READING   (REQUEST_LINE * REQUEST_BYTES_PER_BYTE + REQUEST_VALUES * REQUEST_JSON_BYTES)
 #define REQUEST_READING_PER_TOKEN (REQUEST_LINE_PER_TOKEN * REQUEST_BYTES_PER_BYTE + REQUEST_JSON_BYTES)
@@ -76,13 +87,13 @@ void request_begin(struct request *q, const char *id);
 /* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
  * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty,
  * logit_bias (an object: a token's id, what is added), logprobs, seed, stop (a string or an array), ignore_eos, thinking,
- * tools and template_args (of messages; chat.h).
+ * tools and template_args (of messages; chat.h), schema (an object: mask/schema.h), json (true: any object).
  * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
  * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
 
-/* The i-th continuation of what another asks for, with a seed of its own. */
-void request_twin(struct request *q, const struct request *of, int i);
+/* The i-th continuation of what another asks for, with a seed of its own. ERR_NOMEM. */
+int request_twin(struct request *q, const struct request *of, int i, struct err *e);
 
 /* The conversation of such an object, which has messages, as the template writes it; *text is malloc'd. */
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);
@@ -99,6 +110,11 @@ int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e)
 
 /* For batch_config: tokens are kept in ids and pushed; owner is the request. */
 int request_token(void *ctx, struct batch_text *t, int32_t id);
+
+/* For batch_config.allowed. A thought is not masked, nor is the mark that begins one before anything else. */
+const uint64_t *request_allowed(void *ctx, struct batch_text *t, struct err *why);
+/* No more tokens are drawn: its schema may be another's. By the thread that draws. */
+void request_drawn(struct request *q);
 
 /* Mean of the log-probabilities of the tokens drawn; 0 of none. */
 double request_logprob(const struct batch_text *t);

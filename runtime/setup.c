@@ -1,5 +1,6 @@
 /* A plan says what was best on the machine that it was made for; this one may have less. First the limit gives way (the largest
  * that fits), then what the limit says (common/plan/plan_fit.h); the same inputs always give the same outcome. */
+#include "runtime/schemas.h"
 #include "runtime/setup_impl.h"
 
 #include "common/base/cpu.h"
@@ -425,6 +426,7 @@ static int add_beside(struct setup *s, struct err *e)
 {
     uint64_t bytes = 0;
     uint64_t arguments = machine_arguments_bytes();
+    s->args.beside += s->args.schemas ? schemas_bytes(s->tokenizer, s->pack->h.n_vocab, s->args.schemas) : 0;
     s->args.beside += keys_bytes(s->pack->meta) + (arguments > ARGUMENTS_BYTES ? arguments : 0);
     int r = s->args.beside_of ? s->args.beside_of(s->args.beside_ctx, &s->config, &bytes, e) : 0;
     s->args.beside += bytes;

@@ -23,6 +23,7 @@ struct setup_args {
     uint64_t memory;                 /* 0: the plan's */
     uint64_t beside, beside_per_token; /* bytes of it that the command takes itself, and for each position of the context; */
     uint64_t beside_per_sequence, beside_per_place; /* for each sequence, and for each position of each of these */
+    int schemas;                     /* different ones that requests may have at once */
     const char *beside_what;         /* "the conversation" */
     /* What of it depends on how the model runs otherwise, added to `beside` when that is known; or NULL. */
     int (*beside_of)(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e);

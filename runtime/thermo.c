@@ -52,11 +52,37 @@ _Static_assert(sizeof(struct cancel) == sizeof(int), "options.cancel is an int")
 
 enum state { FREE, PREPARING, QUEUED, OPEN };
 
-/* What becomes text of one token: bytes, of each the part that it is of, and how many the sink has. */
+/* What becomes text of one token: bytes, of each the part that it is of, and how many the sink has. Before a call's arguments comes its
+ * head: index, id and name, each with a NUL. */
+#define HEAD (THERMO_CALL + 1)
 struct said {
-    char text[TEXT_BYTES + 1], part[TEXT_BYTES];
-    size_t n, taken;
+    size_t n, taken, most;
+    char *part;             /* [most] */
+    char text[];            /* [most + 1] */
 };
+
+/* A call, and a head that is as long, may come out of what is held back at once. */
+static size_t said_most(int calls, int context)
+{
+    return TEXT_BYTES + (calls ? 2 * request_call_bytes(context) : 0);
+}
+
+static struct said *said_new(size_t most)
+{
+    struct said *s = malloc(sizeof *s + 2 * most + 1);
+    if (!s)
+        return NULL;
+    *s = (struct said){ .most = most, .part = s->text + most + 1 };
+    return s;
+}
+
+static void said_copy(struct said *to, const struct said *of)
+{
+    to->n = of->n;
+    to->taken = of->taken;
+    memcpy(to->text, of->text, of->n);
+    memcpy(to->part, of->part, of->n);
+}
 
 struct place {
     struct request *q;
@@ -71,6 +97,7 @@ struct place {
     int32_t token;          /* -1: once it has */
     int part;               /* of the token, where it has no text */
     int64_t since_ns;
+    int flushed;            /* its text has come out to its end */
     int ended;              /* while its last token waits: the end comes after it, as */
     enum batch_end end;
     struct err why;
@@ -98,7 +125,7 @@ struct thermo {
     struct engine_stats before; /* the step under way, and */
     int64_t step_ns;        /* its beginning; 0: none is */
     uint64_t n_made;        /* tokens */
-    struct said said;
+    struct said *said;
     const struct output *from; /* whose text `said` is */
     struct thermo_top top[BATCH_TOP];
     struct said *held[BUDGET_MAX_BATCH]; /* [max_batch]: buffers that no place has */
@@ -209,15 +236,21 @@ static int open_pipe(struct thermo *t, struct err *e)
     return 0;
 }
 
+static int context_of(const struct thermo *t)
+{
+    return t->set.setup.config.choice.context;
+}
+
 static int open_places(struct thermo *t, struct err *e)
 {
     t->max_batch = t->set.setup.config.choice.max_batch;
     t->places = calloc((size_t)t->set.n, sizeof *t->places);
     int most = t->max_batch < t->set.n ? t->max_batch : t->set.n;
     for (; t->n_held < most && t->places; t->n_held++)
-        if (!(t->held[t->n_held] = malloc(sizeof(struct said))))
+        if (!(t->held[t->n_held] = said_new(said_most(t->args.calls, context_of(t)))))
             break;
-    if (t->n_held < most)
+    t->said = said_new(said_most(t->args.calls, context_of(t)));
+    if (t->n_held < most || !t->said)
         return err_set(e, ERR_NOMEM, "out of memory for %d requests", t->set.n);
     for (int i = 0; i < t->set.n; i++)
         t->places[i].q = &t->set.requests[i];
@@ -295,7 +328,9 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     t->args.known = t->known = o.before != NULL;
     if ((r = parse(t, &o, &e)) == 0) {
         t->args.setup.cancel = t->cancel;
-        t->args.per_sequence = sizeof(struct said);
+        t->args.calls = o.calls && (t->args.chat || t->args.messages);
+        t->args.setup.schemas = o.schemas ? o.schemas : t->args.setup.schemas;
+        t->args.per_sequence = sizeof(struct said) + 2 * said_most(t->args.calls, 0) + 1;
         t->args.per_request = sizeof(struct place);
         r = open_pipe(t, &e);
     }
@@ -319,6 +354,7 @@ void thermo_close(struct thermo *t)
     for (int i = 0; i < 2; i++)
         if (t->pipe[i] >= 0)
             close(t->pipe[i]);
+    free(t->said);
     free(t->places);
     generate_args_done(&t->args);
     free(t->words);
@@ -356,11 +392,6 @@ int thermo_cancel(struct thermo *t, uint64_t id)
     pthread_mutex_unlock(&t->lock);
     thermo_wake(t);
     return found ? 0 : THERMO_E_USAGE;
-}
-
-static int context_of(const struct thermo *t)
-{
-    return t->set.setup.config.choice.context;
 }
 
 static int check_request(const struct thermo *t, const struct thermo_request *q, thermo_sink *sink, struct err *e)
@@ -426,21 +457,39 @@ static int take_twins(struct thermo *t, struct request *q, struct err *e)
         struct place *p = take_place(t);
         if (!p)
             return no_place(t, e);
-        request_twin(p->q, q, i);
+        int r = request_twin(p->q, q, i, e);
         last->text.twins = &p->q->text;
+        if (r < 0)
+            return r;
     }
     return t->started ? batch_check(&t->set.batch, &q->text, e) : 0; /* of all of them */
+}
+
+static void say(struct said *to, const char *text, size_t len, int part)
+{
+    size_t room = to->most - to->n;
+    len = len < room ? len : room;
+    memcpy(to->text + to->n, text, len);
+    memset(to->part + to->n, part, len);
+    to->n += len;
 }
 
 static void to_text(void *ctx, const char *text, size_t len)
 {
     struct thermo *t = ctx;
-    struct said *to = &t->said;
-    size_t room = TEXT_BYTES - to->n;
-    len = len < room ? len : room;
-    memcpy(to->text + to->n, text, len);
-    memset(to->part + to->n, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT, len);
-    to->n += len;
+    say(t->said, text, len, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT);
+}
+
+static int to_call(void *ctx, const struct calls_out *out)
+{
+    struct thermo *t = ctx;
+    char index[16];
+    snprintf(index, sizeof index, "%d", out->index);
+    say(t->said, index, strlen(index) + 1, HEAD);
+    say(t->said, out->id, strlen(out->id) + 1, HEAD);
+    say(t->said, out->name, strlen(out->name) + 1, HEAD);
+    say(t->said, out->text, out->n, THERMO_CALL);
+    return 0;
 }
 
 static struct place *place_of(struct thermo *t, const struct request *q)
@@ -460,6 +509,7 @@ static uint64_t queue(struct thermo *t, struct place *p, thermo_sink *sink, void
     uint64_t id = ++t->last_id;
     for (struct place *i = p; i; i = next_choice(t, i)) {
         i->state = QUEUED;
+        i->flushed = 0;
         atomic_store(&i->cancel.asked, 0);
         i->q->text.cancel = &i->cancel;
         i->sink = sink;
@@ -498,12 +548,16 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     for (struct place *i = p; i && r == 0; i = next_choice(t, i)) {
         r = request_text(i->q, to_text, t, &e);
         i->q->output.parts = 1;
+        i->q->output.call = to_call;
+        i->q->output.call_ctx = t;
     }
     pthread_mutex_lock(&t->lock);
     if (r == 0)
         *id = queue(t, p, sink, ctx);
-    for (struct place *i = r < 0 ? p : NULL; i; i = next_choice(t, i))
+    for (struct place *i = r < 0 ? p : NULL; i; i = next_choice(t, i)) {
+        request_drawn(i->q); /* nothing has been */
         i->state = FREE;
+    }
     pthread_mutex_unlock(&t->lock);
     pthread_mutex_unlock(&t->preparing);
     if (r < 0)
@@ -522,8 +576,10 @@ char *thermo_describe(struct thermo *t)
     fputc('{', f);
     report_configuration(f, &t->set.setup, t->set.engine);
     pthread_mutex_lock(&t->lock);
-    print_json_to(f, ",\"pack_hash\":\"%s\",\"run_hash\":\"%s\",\"template\":%s", t->pack_hash, t->run_hash,
-                  t->set.shared.chat ? "true" : "false");
+    print_json_to(f, ",\"pack_hash\":\"%s\",\"run_hash\":\"%s\",\"template\":%s,\"calls\":\"%s\",\"schemas\":%d", t->pack_hash,
+                  t->run_hash, t->set.shared.chat ? "true" : "false",
+                  calls_form_names[t->set.shared.chat && t->args.calls ? chat_form(t->set.shared.chat) : CALLS_NONE],
+                  t->args.setup.schemas);
     fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
             "\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
             request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
@@ -583,7 +639,7 @@ const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes)
 
 static void tell(struct thermo *t, const struct place *p)
 {
-    t->said.n = t->said.taken = 0;
+    t->said->n = t->said->taken = 0;
     t->from = &p->q->output;
 }
 
@@ -617,6 +673,20 @@ static void tell_counts(const struct thermo *t, struct thermo_event *ev)
     ev->active = s->neurons_hot + s->neurons_cold + s->neurons_read;
 }
 
+/* Bytes of the head of a call that comes next; 0: it is text. */
+static size_t head_of(const struct said *of, struct thermo_event *ev)
+{
+    const char *at = of->text + of->taken;
+    ev->call_index = 0;
+    ev->call_id = ev->call_name = NULL;
+    if (of->taken == of->n || of->part[of->taken] != HEAD)
+        return 0;
+    ev->call_index = atoi(at);
+    ev->call_id = at + strlen(at) + 1;
+    ev->call_name = ev->call_id + strlen(ev->call_id) + 1;
+    return (size_t)(ev->call_name + strlen(ev->call_name) + 1 - at);
+}
+
 /* 1: the sink took all of it, event by event. */
 static int offer(struct thermo *t, struct place *p, struct said *of)
 {
@@ -627,15 +697,15 @@ static int offer(struct thermo *t, struct place *p, struct said *of)
         t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
     tell_counts(t, &ev);
     do {
-        size_t n = 0, left = of->n - of->taken;
-        char *text = of->text + of->taken;
-        while (n < left && of->part[of->taken + n] == of->part[of->taken])
+        size_t n = 0, head = head_of(of, &ev), left = of->n - of->taken - head;
+        char *text = of->text + of->taken + head, *part = of->part + of->taken + head;
+        while (n < left && part[n] == *part)
             n++;
         const char after = text[n];
         text[n] = 0;
         ev.text = text;
         ev.text_bytes = n;
-        ev.part = n ? of->part[of->taken] : p->part;
+        ev.part = n ? *part : p->part;
         ev.token = p->token;
         ev.token_logprob = p->token < 0 ? 0 : b->token_logprob;
         ev.n_top = p->token < 0 ? 0 : b->n_top;
@@ -643,10 +713,18 @@ static int offer(struct thermo *t, struct place *p, struct said *of)
         text[n] = after;
         if (!taken)
             return 0;
-        of->taken += n;
+        of->taken += head + n;
         p->token = -1;
     } while (of->taken < of->n);
     return 1;
+}
+
+static void hold(struct thermo *t, struct place *p)
+{
+    p->held = t->held[--t->n_held];
+    said_copy(p->held, t->said);
+    p->since_ns = progress_now_ns();
+    t->n_paused++;
 }
 
 static int on_token(void *ctx, struct batch_text *b, int32_t id)
@@ -659,12 +737,9 @@ static int on_token(void *ctx, struct batch_text *b, int32_t id)
     p->token = id;
     p->part = p->q->n_thought > n_thought ? THERMO_THOUGHT : THERMO_TEXT;
     t->n_made++;
-    if (offer(t, p, &t->said))
+    if (offer(t, p, t->said))
         return stopped;
-    p->held = t->held[--t->n_held];
-    *p->held = t->said;
-    p->since_ns = progress_now_ns();
-    t->n_paused++;
+    hold(t, p);
     batch_pause(b, 1);
     return stopped;
 }
@@ -678,6 +753,18 @@ static void release(struct thermo *t, struct place *p)
     t->n_paused--;
 }
 
+static int is_text(const struct said *s)
+{
+    return !memchr(s->part, THERMO_CALL, s->n);
+}
+
+static void wait_to_end(struct place *p, enum batch_end end, const struct err *why)
+{
+    p->ended = 1;
+    p->end = end;
+    p->why = why ? *why : (struct err){ 0 };
+}
+
 static void finish(struct thermo *t, struct place *p, enum batch_end end, const struct err *why)
 {
     struct request *q = p->q;
@@ -689,13 +776,24 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     tell(t, p);
     if (why)
         fail(&ev.error, why);
-    else if (end != BATCH_STOP)
+    else if (end != BATCH_STOP && !p->flushed)
         output_end(&q->output);
-    t->said.text[t->said.n] = 0;
-    ev.text = t->said.text;
-    ev.text_bytes = t->said.n;
-    ev.part = t->said.n ? t->said.part[0] : THERMO_TEXT;
+    p->flushed = 1;
+    p->token = -1;
+    if (!is_text(t->said)) { /* calls come before the end */
+        if (!offer(t, p, t->said) && end != BATCH_CANCELLED) {
+            hold(t, p);
+            wait_to_end(p, end, why);
+            return;
+        }
+        t->said->n = 0;
+    }
+    t->said->text[t->said->n] = 0;
+    ev.text = t->said->text;
+    ev.text_bytes = t->said->n;
+    ev.part = t->said->n ? t->said->part[0] : THERMO_TEXT;
     tell_counts(t, &ev);
+    request_drawn(q);
     p->sink(p->ctx, &ev);
     pthread_mutex_lock(&t->lock);
     p->state = FREE;
@@ -713,9 +811,7 @@ static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const st
         finish(t, p, end, why);
         return;
     }
-    p->ended = 1;
-    p->end = end;
-    p->why = why ? *why : (struct err){ 0 };
+    wait_to_end(p, end, why);
 }
 
 static void end_cancelled(struct thermo *t, struct place *p)

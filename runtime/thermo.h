@@ -94,6 +94,13 @@ struct thermo_options {
      * requests come at any time */
     int (*before)(void *ctx, struct thermo *t, size_t room, struct thermo_error *e);
     void *before_ctx;
+    int schemas;              /* different schemas ("schema" among the fields, and "json") that
+                               * requests may have at once: memory is kept for them, 1.5 MB each
+                               * and 2 MB for a vocabulary of 150,000. 0: none, and such a request is
+                               * THERMO_E_UNSUPPORTED; --schemas among `more` may say it, too */
+    int calls;                /* 1: where a request has "tools", calls that the model writes into its
+                               * answer come as THERMO_CALL, in the form that its template has; 0:
+                               * they are text */
 };
 
 /* A request: either prompt, or a prompt, tokens or messages among the fields. All pointers are
@@ -116,8 +123,9 @@ enum thermo_event_type {
 };
 
 /* What an event's text is: the text that was asked for, or what a model thinks before it answers
- * (of requests with messages). With "thinking": "hide" thoughts have no text. */
-enum thermo_part { THERMO_TEXT, THERMO_THOUGHT };
+ * (of requests with messages), or the arguments of a call, a whole JSON object as the model wrote it. With
+ * "thinking": "hide" thoughts have no text. What looks like a call and is none is text. */
+enum thermo_part { THERMO_TEXT, THERMO_THOUGHT, THERMO_CALL };
 
 struct thermo_top {
     int32_t id;
@@ -148,6 +156,10 @@ struct thermo_event {
     int n_thought_tokens;     /* of n_tokens, those of thoughts, with their marks */
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */
+    /* of THERMO_CALL: which of the answer's calls, from 0; letters and digits, the same for the same
+     * prompt, seed and call; a tool of the request */
+    int call_index;
+    const char *call_id, *call_name;
     int choice;               /* which continuation of the prompt, from 0: the one with the seed + choice */
     /* Passes that read no prompt, of all requests together, since the model was opened: ns they
      * took, and those of them in which there was nothing to compute for reads were missing; reads

@@ -114,7 +114,7 @@ struct span {
 struct calls {
     enum calls_form form;
     uint64_t salt;
-    size_t most, cap;
+    size_t most, cap, tools_bytes;
     char *buf;              /* [cap] */
     unsigned char *parts;   /* [cap]: of each byte, twice enum chat_part, and 1 where it is silent */
     char *args;             /* [most]: of pairs */
@@ -271,26 +271,44 @@ size_t calls_bytes(size_t most)
     return sizeof(struct calls) + 3 * most + 2 * PIECE;
 }
 
-int calls_new(enum calls_form form, const struct js *tools, size_t most, uint64_t salt, struct calls **out, struct err *e)
+/* tools_bytes: of the table, which is still empty; 0: there is none. */
+static struct calls *make(enum calls_form form, size_t tools_bytes, size_t most, uint64_t salt, struct err *e)
 {
-    size_t n = tools ? list_tools(tools, NULL) : 0;
-    if (tools && n == 0)
-        return err_set(e, ERR_FORMAT, "tools: each is {\"type\": \"function\", \"function\": {\"name\": ...}}");
     struct calls *c = calloc(1, sizeof *c);
     if (!c || !(c->buf = malloc(most + PIECE)) || !(c->parts = malloc(most + PIECE)) || !(c->args = malloc(most)) ||
-        (tools && !(c->tools = malloc(n)))) {
+        (tools_bytes && !(c->tools = malloc(tools_bytes)))) {
         calls_free(c);
-        return err_set(e, ERR_NOMEM, "calls of tools");
+        err_set(e, ERR_NOMEM, "out of memory for calls of tools");
+        return NULL;
     }
-    if (tools)
-        list_tools(tools, c->tools);
     c->form = form;
     c->salt = salt;
     c->most = most;
     c->cap = most + PIECE;
+    c->tools_bytes = tools_bytes;
     c->blank = 1;
-    *out = c;
-    return 0;
+    return c;
+}
+
+int calls_new(enum calls_form form, const struct js *tools, size_t most, uint64_t salt, struct calls **out, struct err *e)
+{
+    size_t n = tools ? list_tools(tools, NULL) : 0;
+    if (tools && n == 0)
+        return err_set(e, ERR_FORMAT, "\"tools\": each is {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    struct calls *c = make(form, n, most, salt, e);
+    if (c && tools)
+        list_tools(tools, c->tools);
+    *out = c ? c : *out;
+    return c ? 0 : e->code;
+}
+
+int calls_copy(const struct calls *of, uint64_t salt, struct calls **out, struct err *e)
+{
+    struct calls *c = make(of->form, of->tools_bytes, of->most, salt, e);
+    if (c && c->tools)
+        memcpy(c->tools, of->tools, of->tools_bytes);
+    *out = c ? c : *out;
+    return c ? 0 : e->code;
 }
 
 void calls_free(struct calls *c)

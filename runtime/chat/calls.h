@@ -43,6 +43,7 @@ typedef int calls_sink(void *ctx, const struct calls_out *out); /* not 0: enough
  * alone are called; copied; NULL: any name is. salt: ids are made of it, the place of a call, its name and its arguments, nine letters and
  * digits, but where the model gave one. ERR_FORMAT: a tool has no name. */
 int calls_new(enum calls_form form, const struct js *tools, size_t most, uint64_t salt, struct calls **out, struct err *e);
+int calls_copy(const struct calls *of, uint64_t salt, struct calls **out, struct err *e); /* for another answer to the same request */
 void calls_free(struct calls *c); /* accepts NULL */
 size_t calls_bytes(size_t most);  /* that it allocates, but for the copy of tools, which is no longer than their text */
 

@@ -8,6 +8,7 @@
  * ends the turn. Single-threaded. */
 #include "common/base/js.h"
 #include "common/model/tokenizer.h"
+#include "runtime/chat/calls.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +51,7 @@ int chat_add_object(struct chat *c, const struct js *j, const char *where, const
  * come before ours. Either may be NULL. Both count as text of the conversation. ERR_FORMAT, ERR_LIMIT. */
 int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e);
 int chat_count(const struct chat *c);
+enum calls_form chat_form(const struct chat *c); /* in which the model writes calls of tools, by its template and architecture */
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 
 /* The conversation and the beginning of an answer as the template writes it; *text is malloc'd. off: as below. */

@@ -145,7 +145,9 @@ int chat_reader_token(struct chat_reader *r, int32_t id, chat_sink *sink, void *
     }
     for (size_t i = 0; i < n && r->part == CHAT_HEADER && r->n_header < (int)sizeof r->header; i++)
         r->header[r->n_header++] = s[i];
-    while (n > 0 && !stop && r->part != CHAT_HEADER) {
+    if (r->part == CHAT_HEADER)
+        return sink(ctx, CHAT_HEADER, s, n);
+    while (n > 0 && !stop) {
         size_t k = r->n_held ? 0 : plain(r, s, n);
         if (k) {
             stop = emit(r, s, k, sink, ctx);

@@ -6,7 +6,7 @@
  * in several: the first text of an answer that begins a thought, and within it what ends it. Single-threaded. */
 #include "common/model/tokenizer.h"
 
-/* CHAT_HEADER: the name of a channel belongs to neither; CHAT_SILENT: the text of marks and of control tokens. */
+/* CHAT_HEADER: the name of a channel, and whom a message is to, belong to neither; CHAT_SILENT: the text of marks and of control tokens. */
 enum chat_part { CHAT_ANSWER, CHAT_THOUGHT, CHAT_HEADER, CHAT_SILENT };
 
 #define CHAT_MARK_MAX 32           /* bytes of a mark, at most */

@@ -1,7 +1,8 @@
 #include "runtime/mask/grammar.h"
 
+#include "common/base/print.h"
+
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ void grammar_fail(struct grammar *g, int code, const char *format, ...)
         return;
     va_start(args, format);
     g->failed.code = code;
-    vsnprintf(g->failed.msg, sizeof g->failed.msg, format, args);
+    print_into_va(g->failed.msg, sizeof g->failed.msg, format, args);
     va_end(args);
 }
 

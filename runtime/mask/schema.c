@@ -489,8 +489,16 @@ static int object(struct compiler *c, const struct view *v, int next)
 {
     struct grammar *g = c->g;
     const struct js *more = NULL;
-    struct member *m = malloc(MEMBERS * sizeof *m);
-    const char **names = malloc(MEMBERS * sizeof *names);
+    size_t most = 1;
+    for (int i = 0; i < v->n; i++) {
+        const struct js *p = js_get(v->of[i], "properties");
+        for (size_t k = 0; k < MEMBERS && js_key(p, k); k++)
+            most++;
+        most += js_len(js_get(v->of[i], "required"));
+    }
+    most = most < MEMBERS ? most : MEMBERS;
+    struct member *m = malloc(most * sizeof *m);
+    const char **names = malloc(most * sizeof *names);
     int n = m && names ? list_members(c, v, m) : -1, r = 0;
     if (!m || !names)
         grammar_fail(g, ERR_NOMEM, "out of memory for a schema");
@@ -539,6 +547,8 @@ static int apart(struct compiler *c, const struct view *a, const struct view *b,
         size_t n[2] = { 1, 1 };
         for (int i = 0; i < 2; i++)
             n[i] = values_of[i][0] ? 1 : js_len(values_of[i][1]);
+        if (n[0] * n[1] > 4096)
+            return 0; /* too many to compare */
         for (size_t i = 0; i < n[0]; i++)
             for (size_t k = 0; k < n[1]; k++)
                 if (same_value(values_of[0][0] ? values_of[0][0] : js_at(values_of[0][1], i),
@@ -575,6 +585,8 @@ static int alternatives(struct compiler *c, const struct view *v, int i, const c
         one.whole[i] = 0;
         if (!add(c, &one, js_at(list, k), 0))
             return 0;
+        if (!strcmp(key, "oneOf") && js_len(list) > 64)
+            return bad(c, ERR_LIMIT, "more than the limit of 64 alternatives: ", key);
         for (size_t o = 0; !strcmp(key, "oneOf") && o < k; o++) {
             struct view other = *v;
             other.whole[i] = 0;

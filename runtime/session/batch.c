@@ -296,8 +296,15 @@ static int draw(struct batch *b, struct batch_text *t, int held, float *logits, 
     *how = BATCH_FAILED;
     if (logits ? session_check_logits(&t->session, logits, held, why) < 0 : !(logits = session_logits(&t->session, why)))
         return 0;
+    const uint64_t *allowed = t->masked ? b->c.allowed(b->c.ctx, t, why) : NULL;
+    if (t->masked && !allowed) {
+        *how = why->code ? BATCH_FAILED : BATCH_EOS;
+        return 0;
+    }
     double sum = look_at(t, logits, c->pack->h.n_vocab);
+    session_allow(&t->session, allowed);
     t->last = session_sample_at(&t->session, held, logits, b->c.eog, n_never);
+    session_allow(&t->session, NULL);
     t->n_drawn++;
     b->n_drawn++;
     t->token_logprob = (double)logits[t->last] - sum;

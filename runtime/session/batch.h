@@ -41,6 +41,7 @@ struct batch_text {
     int n_twins;
     const struct cancel *cancel; /* or NULL; where it is asked of all texts of a pass, the pass is given up before its next layer, and they
                                   * end as cancelled. Else it does nothing: see batch_cancel */
+    int masked;                  /* the caller says before each token which may come (`allowed`) */
     void *owner;
     /* what became of it */
     int n_made, n_drawn;         /* tokens of the text; with the one that ended it */
@@ -72,6 +73,9 @@ struct batch_config {
     const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
     /* A token of a text, which its end is no part of. 1: the text ends here. */
     int (*token)(void *ctx, struct batch_text *t, int32_t id);
+    /* Of a text that is masked, the tokens that may be next (session_allow). NULL: none may, and it ends as by a token that ends it;
+     * or, with why->code, it has failed. */
+    const uint64_t *(*allowed)(void *ctx, struct batch_text *t, struct err *why);
     /* The text is the caller's again. why: of BATCH_FAILED, else NULL. No text is added or cancelled from here. */
     void (*end)(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);
     void *ctx;

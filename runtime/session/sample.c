@@ -33,6 +33,7 @@ void sampler_init(struct sampler *s, const struct sample_params *p)
 {
     uint64_t z = p->seed;
     s->p = *p;
+    s->allowed = NULL;
     for (int i = 0; i < 4; i++)
         s->state[i] = splitmix_next(&z);
 }
@@ -165,6 +166,16 @@ static int keep_nucleus(struct ranked *r, double top, double sum, double top_p)
     return keep;
 }
 
+/* Those that may be drawn, to the front: how many. */
+static int keep_allowed(struct candidate *c, int n, const uint64_t *allowed)
+{
+    int keep = 0;
+    for (int i = 0; i < n; i++)
+        if (allowed[i / 64] >> i % 64 & 1)
+            c[keep++] = c[i];
+    return keep;
+}
+
 /* Draw from k candidates. */
 static int32_t draw(struct sampler *s, struct candidate *c, int k)
 {
@@ -198,6 +209,8 @@ int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const 
         if (s->p.bias[i].id >= 0 && s->p.bias[i].id < n_vocab)
             c[s->p.bias[i].id].logit += s->p.bias[i].bias;
     penalise(&s->p, c, n_vocab, history, n_history);
+    if (s->allowed)
+        n_vocab = keep_allowed(c, n_vocab, s->allowed);
     if (s->p.temp <= 0) {
         int best = 0;
         for (int i = 1; i < n_vocab; i++)

@@ -31,6 +31,7 @@ struct sample_params {
 
 struct sampler {
     struct sample_params p;
+    const uint64_t *allowed; /* a bit for each token that may be drawn, one at least; NULL: all may */
     uint64_t state[4];     /* xoshiro256**, Blackman & Vigna 2018, seeded through splitmix64 */
 };
 

@@ -390,6 +390,11 @@ int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode
     return r;
 }
 
+void session_allow(struct session *s, const uint64_t *allowed)
+{
+    s->sampler.allowed = allowed;
+}
+
 void session_prompted(struct session *s)
 {
     s->sampler.p.n_prompt = s->n_pos;

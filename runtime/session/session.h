@@ -125,6 +125,9 @@ int32_t session_sample_but(struct session *s, const int32_t *never, int n_never,
  * logits f32[n_vocab] (session_head), which count as the session's until its next step. */
 int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int32_t *never, int n_never);
 
+/* Tokens that may be drawn, a bit each (sample.h), until it is taken back by NULL. */
+void session_allow(struct session *s, const uint64_t *allowed);
+
 /* Takes ids[0] in and, in the same pass, guesses of what follows it, ids[1..n), and draws as if it had been fed a token at a time:
  * drawn[0] follows ids[0], and where it is ids[1], drawn[1] follows that, and so on. never: tokens[n_never] that are not drawn.
  * How many were drawn, 1 to n, or ERR_*. Afterwards the session holds ids[0] and the guesses that came true, not the last token

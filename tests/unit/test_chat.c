@@ -59,7 +59,7 @@ static int part(void *ctx, enum chat_part part, const char *text, size_t len)
 {
     size_t at = strlen(out);
     (void)ctx;
-    if (part != CHAT_SILENT)
+    if (part == CHAT_ANSWER || part == CHAT_THOUGHT)
         snprintf(out + at, sizeof out - at, "%c%.*s", part == CHAT_ANSWER ? 'A' : 'T', (int)len, text);
     return 0;
 }

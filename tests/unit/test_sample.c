@@ -275,8 +275,28 @@ static void test_not_finite(void)
     }
 }
 
+/* Of tokens that a mask leaves, and no others, whatever their logits are. */
+static void test_allowed(void)
+{
+    static const float worst[N] = { 1.0f, 3.0f, -INFINITY, 2.0f, 3.0f, 0.0f, NAN, -1.0f };
+    struct sample_params p = neutral();
+    for (int k = 0; k < 6; k++) {
+        const uint64_t allowed = 1u << 2 | 1u << 6;
+        struct sampler s;
+        int other = 0;
+        p.temp = k % 2 ? 0 : 1;
+        p.top_k = k / 2 * 3; /* 0, 3, 6: more than there are */
+        sampler_init(&s, &p);
+        s.allowed = &allowed;
+        for (int i = 0; i < 200; i++)
+            other |= ~allowed >> sampler_pick(&s, i % 2 ? worst : logits, N, NULL, 0, mem) & 1;
+        CHECK(!other);
+    }
+}
+
 int main(void)
 {
+    test_allowed();
     test_filters();
     test_definition();
     test_not_finite();

@@ -1,5 +1,7 @@
 #include "common/model/logits.h"
 
+#include "common/model/nn_exp.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -34,6 +36,38 @@ int logits_best(const float *x, int n, int k, int32_t *ids)
         ids[at] = i;
     }
     return found;
+}
+
+static float largest(const float *x, int n)
+{
+    float lanes[LANES], best = x[0];
+    int i = 0;
+    for (int k = 0; k < LANES; k++)
+        lanes[k] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+    for (int k = 0; k < LANES; k++)
+        best = lanes[k] > best ? lanes[k] : best;
+    for (; i < n; i++)
+        best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+double logits_log_sum_near(const float *x, int n)
+{
+    float best = largest(x, n), terms[NN_EXP_LANES];
+    double sums[NN_EXP_LANES] = { 0 };
+    int i = 0;
+    for (; i + NN_EXP_LANES <= n; i += NN_EXP_LANES) {
+        nn_f4 v = nn_exp(nn_load(x + i) - nn_all(best));
+        memcpy(terms, &v, sizeof terms);
+        for (int k = 0; k < NN_EXP_LANES; k++)
+            sums[k] += (double)terms[k];
+    }
+    for (; i < n; i++)
+        sums[0] += exp((double)x[i] - (double)best);
+    return (double)best + log(sums[0] + sums[1] + (sums[2] + sums[3]));
 }
 
 /* Once for each row of logits: nothing but additions where all are finite. */

@@ -277,7 +277,7 @@ static int is_eog(const struct batch *b, int32_t id)
 /* Before the logits are changed. The sum of their exponentials, as a logarithm. */
 static double look_at(struct batch_text *t, const float *logits, int n_vocab)
 {
-    double sum = logits_log_sum(logits, n_vocab, NULL);
+    double sum = logits_log_sum_near(logits, n_vocab);
     t->n_top = logits_best(logits, n_vocab, t->logprobs, t->top);
     for (int i = 0; i < t->n_top; i++)
         t->top_logprob[i] = (double)logits[t->top[i]] - sum;

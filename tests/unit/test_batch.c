@@ -156,9 +156,9 @@ static int same_logprobs(const struct story *a, const struct story *b, int n_top
 {
     int same = 1;
     for (int i = 0; i < b->n; i++) {
-        same &= fabs(a->logprob[i] - b->logprob[i]) < 1e-9 && !memcmp(a->top[i], b->top[i], (size_t)n_top * sizeof *a->top[i]);
+        same &= fabs(a->logprob[i] - b->logprob[i]) < 1e-6 && !memcmp(a->top[i], b->top[i], (size_t)n_top * sizeof *a->top[i]);
         for (int k = 0; k < n_top; k++)
-            same &= fabs(a->top_logprob[i][k] - b->top_logprob[i][k]) < 1e-9;
+            same &= fabs(a->top_logprob[i][k] - b->top_logprob[i][k]) < 1e-6;
     }
     return same;
 }

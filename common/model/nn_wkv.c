@@ -13,6 +13,10 @@ static const float DECAY = -0.606531f;   /* -e^-0.5, to the digits of other impl
 static const double NORM_EPS = 64e-5;    /* whatever the head's length */
 static const double LEAST_NORM = 1e-12;
 
+const struct nn_wkv_made nn_wkv_made[NN_WKV_INPUTS] = {
+    { NN_WKV_R, MODEL_WKV_R, 0 }, { NN_WKV_W, 0, MODEL_WKV_DECAY_A }, { NN_WKV_K, MODEL_WKV_K, 0 }, { NN_WKV_A, 0, MODEL_WKV_RATE_A },
+    { NN_WKV_G, MODEL_WKV_G, MODEL_WKV_GATE_A }, { NN_WKV_V, MODEL_WKV_V, MODEL_WKV_VALUE_A } };
+
 int nn_wkv_place(enum nn_wkv_input which, const struct model_hparams *h)
 {
     static const int six[NN_WKV_INPUTS] = { [NN_WKV_W] = 0, [NN_WKV_K] = 1, [NN_WKV_V] = 2, [NN_WKV_R] = 3, [NN_WKV_G] = 4,

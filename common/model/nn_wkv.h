@@ -43,9 +43,17 @@
  *
  * The state of a sequence in a layer is f32[model_state_floats]: the last input of time mixing [d], that of the FFN [d], S of each head; a
  * sequence begins with zeros. The values of the first layer go with the tokens of a pass. Single-threaded; thread-safe; cannot fail. */
-#include "common/model/hparams.h"
+#include "common/model/model_role.h"
 
 enum nn_wkv_input { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_V, NN_WKV_A, NN_WKV_G, NN_WKV_INPUTS };
+
+/* In the order in which inputs are made: the matrix that one is multiplied with, and the first of two small ones, whose role comes before
+ * the other's; 0 where there is none. Values come last: what their small matrices give takes the place of the mixed input. */
+struct nn_wkv_made {
+    enum nn_wkv_input in;
+    enum model_role whole, low;
+};
+extern const struct nn_wkv_made nn_wkv_made[NN_WKV_INPUTS];
 
 /* Vectors of a layer, f32[d_model]. */
 struct nn_wkv_weights {

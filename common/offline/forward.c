@@ -630,6 +630,13 @@ static int check_run(const struct forward *f, const struct forward_run *run, str
     return 0;
 }
 
+/* Runs of the graph's operations. What attention and most FFNs see is normed with them, batch by batch; and attention is computed where it
+ * is added. */
+static void (*const runs[OP_KINDS])(struct forward *f) = {
+    [OP_ROUTE] = forward_route, [OP_ATTN_NORM] = forward_norm_all, [OP_ADD] = forward_attention, [OP_FFN_NORM] = forward_norm_all,
+    [OP_FFN] = forward_ffn, [OP_SCALE] = scale_out,
+};
+
 int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
 {
     int r = check_run(f, run, e);
@@ -642,6 +649,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
     for (int i = 0; i < model_depth(f->h) && !r; i++) {
         int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l), foresees = watched && !lead;
+        struct graph_layer g;
+        graph_layer(f->h, l, &g);
         if (file_interrupted()) {
             r = err_set(e, ERR_INTR, "interrupted");
             break;
@@ -649,19 +658,11 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         if ((r = load_layer(f, l, e)) < 0 ||
             (!lead && run->probe && run->probe->layer && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
             break;
-        if (f->h->early_router)
-            forward_route(f);
-        if (f->h->parallel)
-            forward_norm_all(f);
         if (foresees)
             forward_foresee(f);
-        forward_attention(f);
-        if (watched)
-            memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
-        if (f->h->wkv_dim)
-            forward_norm_all(f);
-        (lead ? forward_lead : f->h->n_experts > 0 ? forward_experts : forward_dense)(f);
-        scale_out(f);
+        for (int k = 0; k < g.n; k++)
+            if (runs[g.op[k].kind] && g.op[k].out != OP_N)
+                runs[g.op[k].kind](f);
         if ((r = check_layer(f, l, e)) < 0 || lead || !run->on_layer)
             continue;
         const struct forward_layer seen = {

@@ -240,4 +240,6 @@ void forward_attention(struct forward *f)
         pool_for(f->pool, (int)f->run->n_sequences, 1, recurrent_some, f);
     else
         attend_all(f);
+    if (f->run->on_layer && forward_foresees(f->h))
+        memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
 }

@@ -128,9 +128,24 @@ static void norm_some(void *ctx, int begin, int end, int worker)
     ffn_norm(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, end - begin);
 }
 
+static void experts_norm(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    size_t first = (size_t)begin;
+    int n = end - begin;
+    (void)worker;
+    ffn_norm(f, f->normed + first * f->d, f->x + first * f->d, n);
+    forward_probe_input(f, PREDICT_RESIDUAL, first, n, f->x + first * f->d);
+    forward_probe_input(f, PREDICT_FFN, first, n, f->normed + first * f->d);
+    for (size_t t = first; t < (size_t)end; t++)
+        sample_ffn(f, f->normed + t * f->d, t);
+}
+
 void forward_norm_all(struct forward *f)
 {
-    pool_for(f->pool, (int)f->n_tokens, ITEM, norm_some, f);
+    int routed = f->h->n_experts > 0 && !model_is_lead(f->h, f->layer);
+    if (routed || f->h->parallel || f->h->wkv_dim)
+        pool_for(f->pool, (int)f->n_tokens, ITEM, routed ? experts_norm : norm_some, f);
 }
 
 /* ---- one block ---- */
@@ -169,7 +184,7 @@ static void dense_out(void *ctx, int begin, int end, int worker)
     forward_add_residual(f, f->x + first * f->d, out, f->w[MODEL_FFN_POST_NORM], end - begin);
 }
 
-void forward_dense(struct forward *f)
+static void dense(struct forward *f)
 {
     for (size_t t = 0; t < f->n_tokens; t += BATCH) {
         struct block b = { .f = f, .n = (int)(f->n_tokens - t < BATCH ? f->n_tokens - t : BATCH), .first = t, .in = f->b.norm };
@@ -258,19 +273,6 @@ void forward_foresee(struct forward *f)
 }
 
 /* ---- experts ---- */
-
-static void experts_norm(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    size_t first = (size_t)begin;
-    int n = end - begin;
-    (void)worker;
-    ffn_norm(f, f->normed + first * f->d, f->x + first * f->d, n);
-    forward_probe_input(f, PREDICT_RESIDUAL, first, n, f->x + first * f->d);
-    forward_probe_input(f, PREDICT_FFN, first, n, f->normed + first * f->d);
-    for (size_t t = first; t < (size_t)end; t++)
-        sample_ffn(f, f->normed + t * f->d, t);
-}
 
 static void expert_in(void *ctx, int begin, int end, int worker)
 {
@@ -361,7 +363,7 @@ static void lead_in(void *ctx, int begin, int end, int worker)
     ffn_norm(b->f, b->f->b.norm + (size_t)begin * d, b->f->x + (b->first + (size_t)begin) * d, end - begin);
 }
 
-void forward_lead(struct forward *f)
+static void lead(struct forward *f)
 {
     static const enum model_role roles[3] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
     for (size_t t = 0; t < f->n_tokens; t += BATCH) {
@@ -406,15 +408,17 @@ static void shared_expert(struct forward *f)
     }
 }
 
-void forward_experts(struct forward *f)
+static void experts(struct forward *f)
 {
     if (f->sum)
         memset(f->sum, 0, f->n_tokens * f->d * sizeof *f->sum);
-    pool_for(f->pool, (int)f->n_tokens, ITEM, experts_norm, f);
-    if (!f->h->early_router)
-        forward_route(f);
     for (int i = 0; i < f->h->n_experts; i++)
         one_expert(f, i);
     if (f->n_shared)
         shared_expert(f);
+}
+
+void forward_ffn(struct forward *f)
+{
+    (model_is_lead(f->h, f->layer) ? lead : f->h->n_experts > 0 ? experts : dense)(f);
 }

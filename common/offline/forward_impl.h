@@ -6,6 +6,7 @@
 #include "common/offline/forward.h"
 
 #include "common/kernels/kernels.h"
+#include "common/model/graph.h"
 #include "common/model/nn.h"
 #include "common/offline/weights.h"
 
@@ -134,16 +135,14 @@ void forward_route(struct forward *f);
 void forward_foresee(struct forward *f);
 
 /* x += the layer's FFN, of all tokens of the run: of one block, of a layer before the experts', of experts. */
-void forward_dense(struct forward *f);
-void forward_lead(struct forward *f);
-void forward_experts(struct forward *f);
+void forward_ffn(struct forward *f);
 
-/* f->normed of all tokens, where attention goes beside the FFN or the FFN sees the token before. */
+/* f->normed of all tokens, where there are experts, attention goes beside the FFN or the FFN sees the token before. */
 void forward_norm_all(struct forward *f);
 
 /* ---- forward_attention.c ---- */
 
-/* x += the layer's attention, or what it has in its place, of all sequences of the run. */
+/* x += the layer's attention, or what it has in its place, of all sequences of the run; and f->before is it. */
 void forward_attention(struct forward *f);
 
 /* ---- forward_recurrent.c ---- */

@@ -34,12 +34,6 @@ static void make_more(const struct forward *f, struct scratch *s, float *out, fl
  * w, a, g, then [FORWARD_TILE] of the few elements. */
 static void make(const struct forward *f, struct scratch *s, const struct nn_wkv_token *t, const float *before, int n)
 {
-    static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
-    static const enum model_role whole[NN_WKV_INPUTS] = { [NN_WKV_R] = MODEL_WKV_R, [NN_WKV_K] = MODEL_WKV_K, [NN_WKV_V] = MODEL_WKV_V,
-                                                            [NN_WKV_G] = MODEL_WKV_G };
-    static const enum model_role low[NN_WKV_INPUTS][2] = {
-        [NN_WKV_W] = { MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B }, [NN_WKV_A] = { MODEL_WKV_RATE_A, MODEL_WKV_RATE_B },
-        [NN_WKV_G] = { MODEL_WKV_GATE_A, MODEL_WKV_GATE_B }, [NN_WKV_V] = { MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B } };
     float *mixed = s->wkv, *few = s->wkv + 7 * FORWARD_TILE * f->d;
     float *const to[NN_WKV_INPUTS] = { t->r, t->w, t->k, t->v, t->a, t->g };
     const float *lerp = f->w[MODEL_WKV_LERP], *all = few;
@@ -50,20 +44,21 @@ static void make(const struct forward *f, struct scratch *s, const struct nn_wkv
         nn_wkv_low(s->wkv + 7 * FORWARD_TILE * f->d, (size_t)n * 5 * (size_t)f->h->mix_rank, NN_WKV_W);
     }
     for (int i = 0; i < NN_WKV_INPUTS; i++) {
-        enum nn_wkv_input in = order[i];
+        enum nn_wkv_input in = nn_wkv_made[i].in;
+        enum model_role whole = nn_wkv_made[i].whole, low = nn_wkv_made[i].low, low_2 = (enum model_role)(low + 1);
         int place = nn_wkv_place(in, f->h);
         if (place < 0)
             continue;
         if (f->h->mix_rank)
             make_more(f, s, mixed, few, all, place, n);
         mix(f, s, mixed, before, lerp + (size_t)place * f->d, f->h->mix_rank ? mixed : NULL, n);
-        if (whole[in] && forward_tensor(f, whole[in]))
-            forward_matrix(f, s, whole[in], to[in], mixed, n);
-        if (!low[in][0] || !forward_tensor(f, low[in][0]))
+        if (whole && forward_tensor(f, whole))
+            forward_matrix(f, s, whole, to[in], mixed, n);
+        if (!low || !forward_tensor(f, low))
             continue;
-        forward_matrix(f, s, low[in][0], few, mixed, n);
-        nn_wkv_low(few, (size_t)n * (size_t)forward_tensor(f, low[in][0])->dims[1], in);
-        forward_matrix(f, s, low[in][1], in == NN_WKV_V ? mixed : to[in], few, n); /* values, mixed last, have their own */
+        forward_matrix(f, s, low, few, mixed, n);
+        nn_wkv_low(few, (size_t)n * (size_t)forward_tensor(f, low)->dims[1], in);
+        forward_matrix(f, s, low_2, in == NN_WKV_V ? mixed : to[in], few, n); /* values, mixed last, have their own */
     }
 }
 

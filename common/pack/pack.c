@@ -502,17 +502,12 @@ static int check_complete(struct pack *p, struct err *e)
                                                 priv(p)->unit_checks.checksum };
     if (p->h.tied_output != !pack_dense_find(p, MODEL_OUTPUT, -1))
         return err_set(e, ERR_FORMAT, "'%s': metadata and tensors disagree on whether the head is tied", priv(p)->name);
-    if ((!p->h.mtp && !pack_dense_find(p, MODEL_TOKEN_EMBD, -1)) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
-        return err_set(e, ERR_FORMAT, "'%s': token_embd or output_norm is missing", priv(p)->name);
-    for (int role = MODEL_MTP_PROJ; role <= MODEL_MTP_HNORM && p->h.mtp; role++)
-        if (!pack_dense_find(p, (enum model_role)role, -1))
-            return err_set(e, ERR_FORMAT, "'%s': tensor %s is missing", priv(p)->name, model_role_name((enum model_role)role));
     int r = check_predictors(p, e);
     if (r < 0)
         return r;
-    for (int l = 0; l < model_depth(&p->h); l++)
+    for (int l = -1; l < model_depth(&p->h); l++) /* -1: the model's own */
         for (int role = 0; role < MODEL_ROLES; role++)
-            if (model_role_is_per_layer((enum model_role)role) && model_role_is_dense((enum model_role)role) &&
+            if (model_role_is_per_layer((enum model_role)role) == (l >= 0) && model_role_is_dense((enum model_role)role) &&
                 model_role_at(&p->h, (enum model_role)role, l) == MODEL_REQUIRED && !pack_dense_find(p, (enum model_role)role, l))
                 return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", priv(p)->name,
                                model_role_name((enum model_role)role), l);

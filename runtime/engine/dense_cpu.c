@@ -677,19 +677,15 @@ static int make_mix(struct wkv *s, int place, float *few, const struct dense_rea
 /* All that is made of the inputs, one after another; values come last, as their mix needs the memory of mixed inputs. */
 static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
 {
-    static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
-    static const enum model_role whole[NN_WKV_INPUTS] = { [NN_WKV_R] = MODEL_WKV_R, [NN_WKV_K] = MODEL_WKV_K, [NN_WKV_V] = MODEL_WKV_V,
-                                                          [NN_WKV_G] = MODEL_WKV_G };
-    static const enum model_role lows[NN_WKV_INPUTS] = { [NN_WKV_W] = MODEL_WKV_DECAY_A, [NN_WKV_A] = MODEL_WKV_RATE_A,
-                                                         [NN_WKV_G] = MODEL_WKV_GATE_A, [NN_WKV_V] = MODEL_WKV_VALUE_A };
     const struct cpu *c = s->r.cpu;
     float *const to[NN_WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
     int d = c->c.h->d_model, n = s->r.n, six = c->c.h->mix_rank > 0, r = six ? begin_mixes(s, reads, e) : 0;
     float *low_few = six ? s->few + (size_t)n * (size_t)matrix(c, s->r.layer, MODEL_WKV_MIX_A)->n_rows : s->few;
     for (int i = 0; i < NN_WKV_INPUTS && r == 0; i++) {
-        enum nn_wkv_input which = order[i];
-        const struct dense_matrix *all = whole[which] ? matrix(c, s->r.layer, whole[which]) : NULL;
-        const struct dense_matrix *low = lows[which] ? matrix(c, s->r.layer, lows[which]) : NULL;
+        const struct nn_wkv_made *m = &nn_wkv_made[i];
+        enum nn_wkv_input which = m->in;
+        const struct dense_matrix *all = m->whole ? matrix(c, s->r.layer, m->whole) : NULL;
+        const struct dense_matrix *low = m->low ? matrix(c, s->r.layer, m->low) : NULL;
         struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
         struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
         int place = nn_wkv_place(which, c->c.h);
@@ -705,7 +701,7 @@ static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct e
             continue;
         nn_wkv_low(low_few, (size_t)n * (size_t)low->n_rows, which);
         struct acts few = { .f32 = low_few, .n_cols = low->n_rows, .n_tokens = n, .q8 = c->c.memory.act };
-        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(lows[which] + 1)), &few, which == NN_WKV_V ? s->mixed : to[which]);
+        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(m->low + 1)), &few, which == NN_WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);
     }
     return r;

@@ -135,8 +135,11 @@ static int set_up(struct engine *g, struct err *e)
     g->misfits = malloc((size_t)c->choice.max_batch * sizeof *g->misfits);
     if (g->misfits)
         memset(g->misfits, 0xff, (size_t)c->choice.max_batch * sizeof *g->misfits); /* DENSE_FITS */
-    if (!g->state_pos || !g->misfits || !g->weights.rope_freqs || !g->biases || !g->taken)
+    g->graph = calloc((size_t)model_depth(&g->h), sizeof *g->graph);
+    if (!g->state_pos || !g->misfits || !g->graph || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
+    for (int i = 0; i < model_depth(&g->h); i++)
+        graph_layer(&g->h, i, &g->graph[i]);
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, g->pool, &g->budget, c->mlock, e)) < 0)
         return r;
@@ -190,6 +193,7 @@ void engine_close(struct engine *g)
     if (g->dense)
         g->dense->backend->close(g->dense);
     free(g->weights.rows);
+    free(g->graph);
     free(g->biases);
     free(g->predictors);
     free(g->pieces);

@@ -178,12 +178,10 @@ static void add_dense(const struct engine *g, struct piece *to, int *n)
         }
     for (int i = 0; i < model_depth(&g->h); i++) {
         size_t bytes = (size_t)g->n_blocks * (size_t)g->shapes->n_ff * sizeof(float);
-        if (g->biases[i].gate)
-            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].gate, bytes };
-        if (g->biases[i].up)
-            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].up, bytes };
-        if (g->biases[i].silence)
-            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].silence, bytes };
+        const float *const all[] = { g->biases[i].gate, g->biases[i].up, g->biases[i].silence };
+        for (int k = 0; k < 3; k++)
+            if (all[k])
+                to[(*n)++] = (struct piece){ (const uint8_t *)all[k], bytes };
     }
 }
 

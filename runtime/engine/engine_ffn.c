@@ -16,25 +16,6 @@ static float *expert_weights(const struct engine *g, int n)
     return g->router + (size_t)n * (size_t)g->h.n_experts;
 }
 
-/* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
- * of the same layer uses the memory, so it may be done before attention. */
-int engine_route(struct engine *g, int layer, float *in, int n, struct err *e)
-{
-    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    uint16_t chosen[MODEL_MAX_EXPERTS];
-    float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
-    int r = g->dense->backend->route(g->dense, layer, &all, logits, e);
-    if (r < 0)
-        return r;
-    memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
-    for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
-        nn_route(chosen, part, logits, dense_vector(&g->weights, MODEL_SELECT_BIAS, layer), &g->h);
-        for (int s = 0; s < g->h.n_experts_used; s++)
-            weight[chosen[s]] = part[s];
-    }
-    return 0;
-}
-
 static int count_tokens(const struct engine *g, const float *weight, int expert, int n)
 {
     int m = 0;
@@ -232,6 +213,25 @@ static float *router_input(struct engine *g, int layer, int n)
     return w ? g->acc : g->xn;
 }
 
+/* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
+ * of the same layer uses the memory, so it may be done before attention. */
+int engine_route(struct engine *g, int layer, int early, int n, struct err *e)
+{
+    struct acts all = { .f32 = early ? g->x : router_input(g, layer, n), .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    uint16_t chosen[MODEL_MAX_EXPERTS];
+    float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
+    int r = g->dense->backend->route(g->dense, layer, &all, logits, e);
+    if (r < 0)
+        return r;
+    memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
+    for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
+        nn_route(chosen, part, logits, dense_vector(&g->weights, MODEL_SELECT_BIAS, layer), &g->h);
+        for (int s = 0; s < g->h.n_experts_used; s++)
+            weight[chosen[s]] = part[s];
+    }
+    return 0;
+}
+
 /* After the experts: their norm, the shared expert, the norm of both, as far as the model has them; then the residual stream. */
 static int finish_experts(struct engine *g, int layer, int n, struct err *e)
 {
@@ -239,7 +239,7 @@ static int finish_experts(struct engine *g, int layer, int n, struct err *e)
     struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     int apart = g->h.expert_norms, r = apart ? b->norm(g->dense, layer, DENSE_NORM_EXPERTS_POST, g->mix, n, g->mix, e) : 0;
     if (r == 0 && apart)
-        r = engine_norm(g, layer, DENSE_NORM_SHARED, n, e);
+        r = b->norm(g->dense, layer, DENSE_NORM_SHARED, g->x, n, g->xn, e);
     if (r == 0 && g->h.n_ff_shared)
         r = b->shared(g->dense, layer, &all, g->acc, g->mix, e);
     if (r == 0 && g->h.post_norms)
@@ -344,8 +344,6 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     uint8_t passing[MODEL_MAX_EXPERTS];
     int from = predicted_from(g, layer), first = 1, n_f, r;
     size_t d = (size_t)g->h.d_model;
-    if (!g->h.early_router && (r = engine_route(g, layer, router_input(g, layer, n), n, e)) < 0)
-        return r;
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
     count_expected(g, layer, n);
     find_passing(g, layer, n, passing);
@@ -369,34 +367,25 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     return finish_experts(g, layer, n, e);
 }
 
-int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e)
+/* Of a layer before the experts'. */
+static int ffn_lead(struct engine *g, int layer, int n, struct err *e)
 {
     struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    int r = engine_norm(g, layer, DENSE_NORM_FFN, n, e);
+    int r = engine_expect(g, layer, n, e);
     memset(g->mix, 0, (size_t)n * (size_t)g->h.d_model * sizeof *g->mix);
     if (r < 0 || (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
         return r;
     return engine_add_residual(g, g->mix, n, e);
 }
 
-/* xn: what the layer's FFN sees. */
-static int ffn_input(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
-{
-    const struct dense_backend *b = g->dense->backend;
-    if (!g->h.wkv_dim)
-        return g->h.parallel ? 0 : engine_norm(g, layer, DENSE_NORM_FFN, n, e);
-    int r = b->norm(g->dense, layer, DENSE_NORM_FFN, g->x, n, g->acc, e);
-    return r < 0 ? r : b->shift(g->dense, layer, tokens, g->acc, n, g->xn, e);
-}
-
-int engine_ffn(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+int engine_predict_residual(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f = { .seen = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 } };
-    int r;
-    if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
-        (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)
-        return r;
-    if ((r = ffn_input(g, layer, tokens, n, e)) < 0)
-        return r;
-    return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
+    int predicts = !model_is_lead(&g->h, layer) && !g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL;
+    return predicts ? pipeline_predict(g->pipe, layer, &f, 1, e) : 0;
+}
+
+int engine_ffn(struct engine *g, int layer, int n, struct err *e)
+{
+    return (model_is_lead(&g->h, layer) ? ffn_lead : g->h.n_experts ? ffn_experts : ffn_dense)(g, layer, n, e);
 }

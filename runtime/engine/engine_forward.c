@@ -1,4 +1,4 @@
-/* The forward pass: its order. Dense work is dense.h's, the FFN's neurons the pipeline's. A pass takes tokens of any
+/* The forward pass walks the model's graph (common/model/graph.h). Dense work is dense.h's, the FFN's neurons the pipeline's. A pass takes tokens of any
  * sequences; each token's residual stream is a row of x, and nothing but the KV cache couples rows, so how tokens are grouped into
  * passes changes no bit. */
 #include "runtime/engine/engine_impl.h"
@@ -14,28 +14,9 @@ static int poll_reads(void *ctx, struct err *e)
     return pipeline_poll(g->pipe, e);
 }
 
-int engine_norm(struct engine *g, int layer, enum dense_norm which, int n, struct err *e)
-{
-    return g->dense->backend->norm(g->dense, layer, which, g->x, n, g->xn, e);
-}
-
 int engine_add_residual(struct engine *g, const float *v, int n, struct err *e)
 {
     return g->dense->backend->add(g->dense, g->x, v, n, e);
-}
-
-static int attention(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
-{
-    const struct dense_reads reads = { poll_reads, g };
-    int lead = model_is_lead(&g->h, layer);
-    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    int r;
-    if ((r = engine_norm(g, layer, DENSE_NORM_ATTENTION, n, e)) < 0 ||
-        (!lead && (r = engine_look_ahead(g, layer, &in, e)) < 0) ||
-        (r = g->dense->backend->attention(g->dense, layer, &in, tokens, &reads, g->acc, e)) < 0 ||
-        (g->h.parallel && (r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)) /* before attention is added */
-        return r;
-    return engine_add_residual(g, g->acc, n, e);
 }
 
 /* What comes after the tokens of the same sequence before token t of the pass. */
@@ -101,37 +82,63 @@ static void add_time(struct engine *g, uint64_t *to, int64_t *from, uint64_t *be
     *before = booked(g);
 }
 
-static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+static int attention(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
-    int r;
-    int64_t start = progress_now_ns();
-    uint64_t before = booked(g);
-    if (g->h.early_router && (r = engine_route(g, layer, g->x, n, e)) < 0)
-        return r;
-    if (!g->c.no_prefetch && (r = engine_prefetch(g, layer, n, e)) < 0)
-        return r;
-    if ((r = attention(g, layer, tokens, n, e)) < 0)
-        return r;
-    add_time(g, &g->stats.attention_ns, &start, &before);
-    r = engine_ffn(g, layer, tokens, n, e);
-    const float *scale = dense_vector(&g->weights, MODEL_OUT_SCALE, layer);
-    for (size_t i = 0; scale && i < (size_t)n * (size_t)g->h.d_model; i++)
-        g->x[i] *= *scale;
-    for (size_t i = 0; model_halves(&g->h, layer) && i < (size_t)n * (size_t)g->h.d_model; i++)
-        g->x[i] *= 0.5f;
-    add_time(g, &g->stats.ffn_ns, &start, &before);
-    return r;
+    const struct dense_reads reads = { poll_reads, g };
+    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    int r = model_is_lead(&g->h, layer) ? 0 : engine_look_ahead(g, layer, &in, e);
+    return r < 0 ? r : g->dense->backend->attention(g->dense, layer, &in, tokens, &reads, g->acc, e);
 }
 
-/* A layer before the experts': nothing of it is read. */
-static int lead_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+static int scale(struct engine *g, int layer, int n)
 {
+    const float *factor = dense_vector(&g->weights, MODEL_OUT_SCALE, layer);
+    for (size_t i = 0; factor && i < (size_t)n * (size_t)g->h.d_model; i++)
+        g->x[i] *= *factor;
+    for (size_t i = 0; model_halves(&g->h, layer) && i < (size_t)n * (size_t)g->h.d_model; i++)
+        g->x[i] *= 0.5f;
+    return 0;
+}
+
+/* An operation of the graph. n and f are in xn, a is in acc, and so is f before it is shifted. */
+static int run_op(struct engine *g, int layer, const struct op *o, const struct engine_token *tokens, int n, struct err *e)
+{
+    const struct dense_backend *b = g->dense->backend;
+    int r = 0;
+    switch (o->kind) {
+    case OP_ROUTE:
+        return engine_route(g, layer, o->in[0] == OP_X, n, e);
+    case OP_ATTN_NORM: case OP_ATTN_NORM_2: case OP_FFN_NORM:
+        if (o->out == OP_N && !g->c.no_prefetch && !model_is_lead(&g->h, layer))
+            r = engine_prefetch(g, layer, n, e);
+        return r < 0 ? r : b->norm(g->dense, layer, o->out == OP_N ? DENSE_NORM_ATTENTION : DENSE_NORM_FFN, g->x, n,
+                                   o->out == OP_F && g->h.wkv_dim ? g->acc : g->xn, e);
+    case OP_ADD:
+        return (r = engine_add_residual(g, g->acc, n, e)) < 0 ? r : engine_predict_residual(g, layer, n, e);
+    case OP_SHIFT:
+        return b->shift(g->dense, layer, tokens, g->acc, n, g->xn, e);
+    case OP_FFN:
+        return engine_ffn(g, layer, n, e);
+    case OP_SCALE:
+        return scale(g, layer, n);
+    default:
+        return attention(g, layer, tokens, n, e);
+    }
+}
+
+/* The time of layers before the experts' is attention's: nothing of them is read. */
+static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+{
+    const struct graph_layer *ops = &g->graph[layer];
+    int r = 0, lead = model_is_lead(&g->h, layer);
     int64_t start = progress_now_ns();
     uint64_t before = booked(g);
-    int r = attention(g, layer, tokens, n, e);
-    if (r == 0 && (r = engine_expect(g, layer, n, e)) == 0)
-        r = engine_resident_ffn(g, layer, n, e);
-    add_time(g, &g->stats.attention_ns, &start, &before);
+    for (int i = 0; i < ops->n && r == 0; i++) {
+        r = run_op(g, layer, &ops->op[i], tokens, n, e);
+        if (ops->op[i].kind == OP_ADD)
+            add_time(g, &g->stats.attention_ns, &start, &before);
+    }
+    add_time(g, lead ? &g->stats.attention_ns : &g->stats.ffn_ns, &start, &before);
     return r;
 }
 
@@ -183,10 +190,8 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     uint64_t before = booked(g);
     r = r < 0 ? r : engine_expect(g, -1, n, e);
     add_time(g, &g->stats.ffn_ns, &expecting, &before);
-    for (int i = 0; i < model_depth(&g->h) && r == 0 && (r = go_on(g, e)) == 0; i++) {
-        int l = model_layer_at(&g->h, i);
-        r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);
-    }
+    for (int i = 0; i < model_depth(&g->h) && r == 0 && (r = go_on(g, e)) == 0; i++)
+        r = one_layer(g, model_layer_at(&g->h, i), tokens, n, e);
     if (r < 0)
         return r;
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++)

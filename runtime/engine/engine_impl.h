@@ -25,6 +25,7 @@ struct engine {
     struct pool *pool;
     struct io *io;
     struct dense_weights weights;
+    struct graph_layer *graph;     /* [layer] */
     struct pipeline_bias *biases;  /* [layer] */
     struct dense *dense;
     int n_blocks, n_parts, dense_mode;
@@ -122,17 +123,16 @@ const struct dense_elsewhere *engine_accel_products(struct engine *g); /* struct
 int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
 /* ---- engine_forward.c ---- */
-int engine_norm(struct engine *g, int layer, enum dense_norm which, int n, struct err *e); /* xn from x, n tokens */
 int engine_add_residual(struct engine *g, const float *v, int n, struct err *e);
 
 /* ---- engine_ffn.c ---- */
-int engine_route(struct engine *g, int layer, float *in, int n, struct err *e);
+int engine_route(struct engine *g, int layer, int early, int n, struct err *e);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
 /* Where the layer after this one is the first with experts, and the one before it has none: begins to read those that its router would
  * choose now. -1: before the first layer, when the tokens are embedded. */
 int engine_expect(struct engine *g, int layer, int n, struct err *e);
-int engine_ffn(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e); /* x += FFN(x) */
-int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e); /* the same in layers before the experts' */
+int engine_predict_residual(struct engine *g, int layer, int n, struct err *e); /* where that is what the layer's predictor sees */
+int engine_ffn(struct engine *g, int layer, int n, struct err *e); /* x += the FFN of what is in xn */
 
 #endif

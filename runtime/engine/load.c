@@ -86,10 +86,8 @@ static int load_one(struct engine *g, enum model_role role, int layer, struct pr
     const struct pack *p = g->c.pack;
     const struct pack_dense *d = pack_dense_find(p, role, layer);
     struct dense_matrix *to = dense_at(&g->weights, role, layer);
-    if (!d)
-        return model_role_at(&g->h, role, layer) != MODEL_REQUIRED
-                   ? 0
-                   : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path, model_role_name(role), layer);
+    if (!d) /* pack_open looked for those that must be there */
+        return 0;
     uint8_t *data = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
     int r = read_dense(g, d, data, e);
     if (r < 0)

@@ -24,27 +24,40 @@ static const struct opt_usage usage = {
     NULL
 };
 
-static void put_logits(const float *logits, int n)
+struct dump {
+    int block, last; /* the file's number of the layer; the prompt's last position */
+    size_t d_model;
+};
+
+static void dump(void *ctx, enum op_kind op, const struct engine_token *tokens, int n, const float *x)
 {
-    fputs("{\"logits\":[", stdout);
-    for (int i = 0; i < n; i++)
-        print_json_to(stdout, "%s%.9g", i ? "," : "", (double)logits[i]);
-    fputs("]}\n", stdout);
+    const struct dump *d = ctx;
+    if (tokens[n - 1].pos != d->last)
+        return;
+    print_json_to(stdout, "{\"layer\":%d,\"after\":\"%s\",\"x\":", d->block, op == OP_EMBED ? "input" : graph_op_name(op));
+    print_json_reals(stdout, x + (size_t)(n - 1) * d->d_model, d->d_model);
+    fputs("}\n", stdout);
 }
 
-static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *e)
+static int print_logits(struct setup *s, const int32_t *ids, int n, int block, struct err *e)
 {
+    struct dump d = { block, n - 1, (size_t)s->pack->h.d_model };
     struct engine *g = NULL;
     struct session q = { 0 };
     const float *v = NULL;
+    if (block >= 0)
+        s->config.dump = dump, s->config.dump_ctx = &d, s->config.dump_layer = model_layer_at(&s->pack->h, block);
     int done, r = setup_engine(s, &g, e);
     if (r < 0)
         return r;
     if ((r = session_init(&q, g, &(struct session_config){ .cancel = s->args.cancel }, e)) == 0 &&
         (r = session_feed(&q, ids, n, SESSION_PREDICTED, &done, e)) == 0 && !(v = session_logits(&q, e)))
         r = e->code;
-    if (r == 0)
-        put_logits(v, s->pack->h.n_vocab);
+    if (r == 0) {
+        fputs("{\"logits\":", stdout);
+        print_json_reals(stdout, v, (size_t)s->pack->h.n_vocab);
+        fputs("}\n", stdout);
+    }
     session_done(&q);
     report_accel_lost(g);
     engine_close(g);
@@ -74,10 +87,10 @@ int cmd_logits(int argc, char **argv)
     struct setup_args a;
     struct setup s = { 0 };
     struct err e = { 0 };
-    struct opt opts[SETUP_OPTIONS + 4] = { 0 };
+    struct opt opts[SETUP_OPTIONS + 5] = { 0 };
     const char *tokens = NULL, *prompt = NULL, *file = NULL;
     int32_t *ids = NULL;
-    int n = 0, n_pos = 0, r;
+    int n = 0, n_pos = 0, block = -1, r;
     setup_args_init(&a);
     int k = setup_options(opts, &a);
     opts[k++] = (struct opt){ .name = "tokens", .type = OPT_STRING, .dest = &tokens, .arg = "IDS",
@@ -86,6 +99,10 @@ int cmd_logits(int argc, char **argv)
                               .help = "A text instead." };
     opts[k++] = (struct opt){ .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &file,
                               .arg = "FILE", .file = OPT_READ, .help = "A file with the text; - is standard input." };
+    opts[k++] = (struct opt){ .name = "dump-layer", .type = OPT_INT, .dest = &block, .min = 0, .max = MODEL_MAX_LAYERS - 1,
+                              .arg = "N", .def = "none",
+                              .help = "Print before the logits what the last token's residual is as it enters layer N, the model "
+                                      "file's blk.N, and after each operation that changes it, a line of JSON each." };
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos)
@@ -93,7 +110,9 @@ int cmd_logits(int argc, char **argv)
     a.cancel = file_catch_interrupt();
     if (r == 0 && (r = setup_open(&a, &s, &e)) == 0 && (r = get_ids(&s, tokens, prompt, file, &ids, &n, &e)) == 0 &&
         (r = prompt_check(n, s.config.choice.context, 0, &e)) == 0)
-        r = print_logits(&s, ids, n, &e);
+        r = block < model_depth(&s.pack->h) ? print_logits(&s, ids, n, block, &e)
+                                            : err_set(&e, ERR_USAGE, "--dump-layer %d: the model has layers 0 to %d", block,
+                                                      model_depth(&s.pack->h) - 1);
     free(ids);
     setup_close(&s);
     return r < 0 ? opt_fail(&e) : 0;

@@ -256,6 +256,13 @@ int print_json_to(FILE *f, const char *fmt, ...)
     return n;
 }
 
+void print_json_reals(FILE *f, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        print_json_to(f, "%c%.9g", i ? ',' : '[', (double)x[i]);
+    fputs(n ? "]" : "[]", f);
+}
+
 void print_json_number(char out[PRINT_NUMBER], int digits, double v)
 {
     if (isfinite(v))

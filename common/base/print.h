@@ -25,6 +25,9 @@ int print_json_to(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2
 #define PRINT_NUMBER 40
 void print_json_number(char out[PRINT_NUMBER], int digits, double v);
 
+/* n of them with nine digits, which restore every float32: "[1,0.5]". */
+void print_json_reals(FILE *f, const float *x, size_t n);
+
 /* print_to into out, cut at cap, as snprintf and vsnprintf: for messages, whose text is escaped later, when they are printed. */
 int print_into(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int print_into_va(char *out, size_t cap, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));

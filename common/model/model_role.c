@@ -310,14 +310,9 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
 /* What only layers with keys and values have. */
 static int is_attention(enum model_role r)
 {
-    switch (r) {
-    case MODEL_ATTN_Q: case MODEL_ATTN_K: case MODEL_ATTN_V: case MODEL_ATTN_OUTPUT:
-    case MODEL_ATTN_Q_BIAS: case MODEL_ATTN_K_BIAS: case MODEL_ATTN_V_BIAS: case MODEL_ATTN_OUTPUT_BIAS:
-    case MODEL_ATTN_Q_NORM: case MODEL_ATTN_K_NORM: case MODEL_ATTN_SINKS:
-        return 1;
-    default:
-        return 0;
-    }
+    enum presence p = roles[r].presence;
+    return r == MODEL_ATTN_OUTPUT || p == PLAIN || p == PLAIN_Q || p == VALUED || p == BIASED || p == OUTPUT_BIASED || p == NORMED ||
+           p == SINKS;
 }
 
 enum model_presence model_role_presence(const struct model_hparams *h, enum model_role r)

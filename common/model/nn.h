@@ -67,6 +67,12 @@ struct nn_attn {
     const int32_t *pages;
     int page, first;
 };
+
+/* Heads of a piece of work: those that share a KV head; fewer where one is all that there is. */
+static inline int nn_attn_heads(const struct model_hparams *h)
+{
+    return h->kv_rank ? NN_ATTN_HEADS : h->n_heads / h->n_kv_heads;
+}
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
 

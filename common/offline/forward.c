@@ -12,6 +12,7 @@
 #include "common/base/file.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,74 +72,69 @@ static size_t act_bytes(const struct model *m)
     return kernels_act_bytes(KERNELS_ACT_Q8, (int)most);
 }
 
-static void scratch_free(struct scratch *s)
+/* Memory that a worker's struct scratch, the batch, and, for each token of a run and of one that is observed, struct forward point to: one
+ * list for the allocations and for what they are together. */
+struct room {
+    size_t at;                 /* of the pointer, in its struct */
+    uint64_t bytes;            /* 0: the model has no use for it */
+};
+
+enum { WORKER = 9, SHARED = 14, TOKEN = 9, SEEN = 4 };
+struct rooms {
+    struct room worker[WORKER], batch[SHARED], token[TOKEN], seen[SEEN];
+};
+
+static struct rooms rooms_of(const struct model *m, int max_len)
 {
-    free(s->norm), free(s->out), free(s->scores), free(s->act);
-    free(s->channels), free(s->z), free(s->betas), free(s->state), free(s->wkv);
+#define W(field) offsetof(struct scratch, field)
+#define B(field) offsetof(struct batch, field)
+#define F(field) offsetof(struct forward, field)
+    const struct model_hparams *h = &m->h;
+    uint64_t d = 4 * (uint64_t)h->d_model, q = 4 * (uint64_t)model_most_q(h), act = act_bytes(m), latent = h->kv_rank ? 4 * BATCH : 0;
+    uint64_t shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead);
+    uint64_t widest = 4 * ((uint64_t)h->n_ff > shared ? (uint64_t)h->n_ff : shared), rows = max_len > BATCH ? (uint64_t)max_len : BATCH;
+    uint64_t kv = 4 * rows * (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2); /* of all positions */
+    uint64_t routed = h->n_experts > 0, k = routed ? (uint64_t)h->n_experts_used : 1, bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
+    int foresees = forward_foresees(h);
+    return (struct rooms){
+        { { W(norm), TILE * d }, { W(out), TILE * d }, { W(scores), 4 * (uint64_t)max_len * NN_ATTN_HEADS }, { W(act), TILE * act },
+          { W(channels), 4 * TILE * (uint64_t)model_delta_channels(h) }, { W(z), 8 * TILE * (uint64_t)model_delta_inner(h) },
+          { W(betas), 16 * TILE * (uint64_t)h->delta_v_heads }, { W(state), 4 * (uint64_t)model_state_floats(h) },
+          { W(wkv), 4 * TILE * (uint64_t)model_wkv_token(h) } },
+        { { B(norm), BATCH * d }, { B(out), BATCH * d }, { B(gate), BATCH * widest }, { B(up), BATCH * widest }, { B(q), BATCH * q },
+          { B(att), BATCH * q }, { B(k), kv }, { B(v), kv }, { B(made), latent * (uint64_t)model_q_dim(h) },
+          { B(low), latent * (uint64_t)h->q_rank }, { B(heads), latent * (uint64_t)model_out_dim(h) },
+          { B(gated), h->out_gate ? BATCH * 2 * q : 0 }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act } },
+        { { F(x), d }, { F(blocks), 2 * k }, { F(sample_of), 4 }, { F(pos), 4 },
+          { F(normed), routed || h->parallel || h->wkv_dim ? d : 0 }, { F(values), h->wkv_dim ? d : 0 },
+          { F(sum), h->expert_norms ? routed * d : 0 }, { F(route_w), routed * 4 * k }, { F(expert_tokens), routed * 4 } },
+        { { F(active), k * bits }, { F(open), nn_gate_decides(h) ? 0 : k * bits }, { F(before), foresees ? d : 0 },
+          { F(foreseen), foresees ? 2 * k : 0 } } };
 }
 
-static void batch_free(struct batch *b)
+static int rooms_new(void *owner, const struct room *r, int n, size_t times)
 {
-    free(b->norm), free(b->out), free(b->gate), free(b->up), free(b->q), free(b->att), free(b->k), free(b->v);
-    free(b->made), free(b->low), free(b->heads), free(b->gated), free(b->logits), free(b->act);
-}
-
-static int widest_ffn(const struct model_hparams *h)
-{
-    int most = h->n_ff > h->n_ff_shared ? h->n_ff : h->n_ff_shared;
-    return most > h->n_ff_lead ? most : h->n_ff_lead;
-}
-
-static int scratch_new(const struct forward *f, struct scratch *s)
-{
-    s->norm = malloc(TILE * f->d * sizeof(float));
-    s->out = malloc(TILE * f->d * sizeof(float));
-    s->scores = malloc((size_t)f->max_len * NN_ATTN_HEADS * sizeof(float));
-    s->act = malloc(TILE * act_bytes(f->m));
-    if (f->h->full_period) {
-        s->channels = malloc(TILE * (size_t)model_delta_channels(f->h) * sizeof(float));
-        s->z = malloc(2 * TILE * (size_t)model_delta_inner(f->h) * sizeof(float));
-        s->betas = malloc(4 * TILE * (size_t)f->h->delta_v_heads * sizeof(float));
-        s->state = malloc(model_state_floats(f->h) * sizeof(float));
-        if (!s->channels || !s->z || !s->betas || !s->state)
-            return ERR_NOMEM;
+    int all = 1;
+    for (int i = 0; i < n; i++) {
+        void *p = r[i].bytes ? malloc((size_t)r[i].bytes * times) : NULL;
+        all &= p || !r[i].bytes;
+        memcpy((char *)owner + r[i].at, &p, sizeof p);
     }
-    if (f->h->wkv_dim) {
-        s->wkv = malloc(TILE * model_wkv_token(f->h) * sizeof(float));
-        s->state = malloc(model_state_floats(f->h) * sizeof(float));
-        if (!s->wkv || !s->state)
-            return ERR_NOMEM;
+    return all ? 0 : ERR_NOMEM;
+}
+
+static void rooms_free(const void *owner, const struct room *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *p;
+        memcpy(&p, (const char *)owner + r[i].at, sizeof p);
+        free(p);
     }
-    return s->norm && s->out && s->scores && s->act ? 0 : ERR_NOMEM;
 }
 
-/* Positions that keys and values of a batch are kept of. */
-static size_t kv_rows(int max_len)
+static uint64_t rooms_bytes(const struct room *r, int n)
 {
-    return max_len > BATCH ? (size_t)max_len : BATCH;
-}
-
-/* f32[BATCH][n], or nothing where n is 0; 0 when there is no memory. */
-static int batch_floats(float **p, size_t n)
-{
-    return !n || (*p = malloc(BATCH * n * sizeof **p)) != NULL;
-}
-
-static int batch_new(struct forward *f)
-{
-    const struct model_hparams *h = f->h;
-    struct batch *b = &f->b;
-    size_t widest = (size_t)widest_ffn(h), kv = kv_rows(f->max_len) * f->kv_len * sizeof(float);
-    b->k = malloc(kv);
-    b->v = malloc(kv);
-    b->act = malloc(BATCH * act_bytes(f->m));
-    if (!b->k || !b->v || !b->act || !batch_floats(&b->norm, f->d) || !batch_floats(&b->out, f->d) || !batch_floats(&b->gate, widest) ||
-        !batch_floats(&b->up, widest) || !batch_floats(&b->q, f->q_len) || !batch_floats(&b->att, f->q_len) ||
-        !batch_floats(&b->made, h->kv_rank ? (size_t)model_q_dim(h) : 0) || !batch_floats(&b->low, (size_t)(h->kv_rank ? h->q_rank : 0)) ||
-        !batch_floats(&b->heads, h->kv_rank ? (size_t)model_out_dim(h) : 0) || !batch_floats(&b->gated, h->out_gate ? 2 * f->q_len : 0) ||
-        !batch_floats(&b->logits, (size_t)h->n_experts))
-        return ERR_NOMEM;
-    return 0;
+    return n ? r->bytes + rooms_bytes(r + 1, n - 1) : 0;
 }
 
 int forward_new(const struct model *m, struct pool *pool, int max_len, struct forward **out, struct err *e)
@@ -150,6 +146,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     if (!f)
         return err_set(e, ERR_NOMEM, "forward pass");
     const struct model_hparams *h = &m->h;
+    const struct rooms rooms = rooms_of(m, max_len);
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
     f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
     f->q_len = (size_t)model_most_q(h);
@@ -161,20 +158,15 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     if (!f->freqs || !f->scratch)
         r = err_set(e, ERR_NOMEM, "forward pass");
     for (int i = 0; i < threads && !r; i++)
-        if (scratch_new(f, &f->scratch[i]) < 0 || (i == 0 && batch_new(f) < 0))
+        if (rooms_new(&f->scratch[i], rooms.worker, WORKER, 1) < 0 || (i == 0 && rooms_new(&f->b, rooms.batch, SHARED, 1) < 0))
             r = err_set(e, ERR_NOMEM, "forward pass with sequences of %d tokens", max_len);
     if (r < 0 ||
-        (r = vector(m, m->global[MODEL_OUTPUT_NORM], &f->output_norm, e)) < 0 ||
-        (m->global[MODEL_OUTPUT_NORM_BIAS] && (r = vector(m, m->global[MODEL_OUTPUT_NORM_BIAS], &f->output_bias, e)) < 0) ||
-        (m->global[MODEL_EMBD_NORM] && ((r = vector(m, m->global[MODEL_EMBD_NORM], &f->embd_norm, e)) < 0 ||
-                                        (r = vector(m, m->global[MODEL_EMBD_NORM_BIAS], &f->embd_bias, e)) < 0)) ||
         (r = weights_new(m, &f->weights, e)) < 0)
         goto fail;
-    float *divisor = NULL;
-    if (m->global[MODEL_ROPE_FREQS] && (r = vector(m, m->global[MODEL_ROPE_FREQS], &divisor, e)) < 0)
-        goto fail;
-    nn_rope_all(f->freqs, h, divisor);
-    free(divisor);
+    for (int i = 0; i < MODEL_ROLES; i++)
+        if (m->global[i] && model_role_is_vector((enum model_role)i) && (r = vector(m, m->global[i], &f->global[i], e)) < 0)
+            goto fail;
+    nn_rope_all(f->freqs, h, f->global[MODEL_ROPE_FREQS]);
     *out = f;
     return 0;
 fail:
@@ -186,15 +178,17 @@ void forward_free(struct forward *f)
 {
     if (!f)
         return;
+    const struct rooms rooms = rooms_of(f->m, f->max_len);
     for (int i = 0; f->scratch && i < pool_threads(f->pool); i++)
-        scratch_free(&f->scratch[i]);
-    batch_free(&f->b);
+        rooms_free(&f->scratch[i], rooms.worker, WORKER);
+    rooms_free(&f->b, rooms.batch, SHARED);
+    for (int i = 0; i < MODEL_ROLES; i++)
+        free(f->global[i]);
     weights_free(f->weights);
-    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->embd_norm), free(f->embd_bias), free(f->head);
+    free(f->scratch), free(f->freqs), free(f->head);
     free(f->down);
-    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
-    free(f->before), free(f->foreseen);
-    free(f->expert_tokens), free(f->pos), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
+    rooms_free(f, rooms.token, TOKEN), rooms_free(f, rooms.seen, SEEN);
+    free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
 
@@ -205,32 +199,13 @@ static size_t down_elem(const struct model *m)
     return q->block_elems == 1 ? (size_t)q->block_bytes : sizeof(float);
 }
 
-/* Per token of a run: residual, and what observation and experts add. */
-static uint64_t token_bytes(const struct model_hparams *h, int observed)
-{
-    uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
-    uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
-    return d * 4 + 8 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
-           (observed && forward_foresees(h) ? d * 4 + k * 2 : 0) + k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) +
-           (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
-           (h->expert_norms ? d * 4 : 0);
-}
-
 uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed)
 {
     const struct model_hparams *h = &m->h;
-    uint64_t q = (uint64_t)model_most_q(h), kv = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2);
-    uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + model_out_dim(h)) : 0;
-    uint64_t batch = BATCH * (4 * (2 * (uint64_t)h->d_model + 2 * (uint64_t)widest_ffn(h) + 2 * q + latent + (h->out_gate ? 2 * q : 0) +
-                                   (uint64_t)h->n_experts) + act_bytes(m)) + 8 * kv * kv_rows(max_len);
-    uint64_t worker = TILE * (8 * (uint64_t)h->d_model + act_bytes(m)) + 4 * (uint64_t)max_len * NN_ATTN_HEADS;
-    if (h->full_period)
-        worker += 4 * (TILE * (uint64_t)(model_delta_channels(h) + 2 * model_delta_inner(h) + 4 * h->delta_v_heads) +
-                       model_state_floats(h));
-    if (h->wkv_dim)
-        worker += 4 * (TILE * (uint64_t)model_wkv_token(h) + model_state_floats(h));
+    const struct rooms rooms = rooms_of(m, max_len);
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
-    return down + weights_bytes(m) + batch + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
+    return down + weights_bytes(m) + rooms_bytes(rooms.batch, SHARED) + (uint64_t)threads * rooms_bytes(rooms.worker, WORKER) +
+           n_tokens * (rooms_bytes(rooms.token, TOKEN) + (observed ? rooms_bytes(rooms.seen, SEEN) : 0));
 }
 
 uint64_t forward_weight_bytes(const struct model *m)
@@ -249,36 +224,18 @@ static int grow(void *pp, size_t n, size_t size)
 /* Buffers for a run; those of the last one are kept when large enough. */
 static int reserve(struct forward *f, const struct forward_run *run, struct err *e)
 {
+    const struct rooms rooms = rooms_of(f->m, f->max_len);
     size_t n = (size_t)run->starts[run->n_sequences];
     int r = 0;
     if (n > f->cap_tokens) {
-        f->cap_tokens = 0;
-        r |= grow(&f->x, n * f->d, sizeof(float));
-        r |= grow(&f->blocks, n * f->k, sizeof(uint16_t));
-        r |= grow(&f->sample_of, n, sizeof(int32_t));
-        r |= grow(&f->pos, n, sizeof(uint32_t));
-        if (f->h->n_experts > 0 || f->h->parallel || f->h->wkv_dim)
-            r |= grow(&f->normed, n * f->d, sizeof(float));
-        if (f->h->wkv_dim)
-            r |= grow(&f->values, n * f->d, sizeof(float));
-        if (f->h->n_experts > 0) {
-            if (f->h->expert_norms)
-                r |= grow(&f->sum, n * f->d, sizeof(float));
-            r |= grow(&f->route_w, n * f->k, sizeof(float));
-            r |= grow(&f->expert_tokens, n, sizeof(uint32_t));
-        }
-        if (!r)
-            f->cap_tokens = n;
+        rooms_free(f, rooms.token, TOKEN);
+        r |= rooms_new(f, rooms.token, TOKEN, n);
+        f->cap_tokens = r ? 0 : n;
     }
     if (run->on_layer && n > f->cap_bits) {
-        f->cap_bits = 0;
-        r |= grow(&f->active, n * f->k, f->row_bytes);
-        if (!nn_gate_decides(f->h))
-            r |= grow(&f->open, n * f->k, f->row_bytes);
-        if (forward_foresees(f->h))
-            r |= grow(&f->before, n * f->d, sizeof(float)) | grow(&f->foreseen, n * f->k, sizeof(uint16_t));
-        if (!r)
-            f->cap_bits = n;
+        rooms_free(f, rooms.seen, SEEN);
+        r |= rooms_new(f, rooms.seen, SEEN, n);
+        f->cap_bits = r ? 0 : n;
     }
     if (run->n_samples > f->cap_samples) {
         f->cap_samples = 0;
@@ -527,8 +484,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
         for (size_t k = 0; !r && f->h->embd_scale > 0 && k < f->d; k++)
             f->x[i * f->d + k] *= f->h->embd_scale;
-        if (!r && f->embd_norm)
-            forward_norm(f, f->x + i * f->d, f->x + i * f->d, f->embd_norm, f->embd_bias, 1);
+        if (!r && f->global[MODEL_EMBD_NORM])
+            forward_norm(f, f->x + i * f->d, f->x + i * f->d, f->global[MODEL_EMBD_NORM], f->global[MODEL_EMBD_NORM_BIAS], 1);
     }
     free(row);
     return r < 0 ? r : add_positions(f, run, e);
@@ -660,9 +617,14 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             break;
         if (foresees)
             forward_foresee(f);
-        for (int k = 0; k < g.n; k++)
+        if (run->on_op)
+            run->on_op(run->ctx, l, OP_EMBED, f->x);
+        for (int k = 0; k < g.n; k++) {
             if (runs[g.op[k].kind] && g.op[k].out != OP_N)
                 runs[g.op[k].kind](f);
+            if (run->on_op && g.op[k].out == OP_X)
+                run->on_op(run->ctx, l, (enum op_kind)g.op[k].kind, f->x);
+        }
         if ((r = check_layer(f, l, e)) < 0 || lead || !run->on_layer)
             continue;
         const struct forward_layer seen = {
@@ -710,7 +672,7 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
     for (size_t at = 0; at < n; at += BATCH) {
         int k = (int)(n - at < BATCH ? n - at : BATCH);
         const struct forward_product p = { t, f->head, 0, logits + at * vocab, vocab };
-        forward_norm(f, f->b.norm, f->x + (first + at) * f->d, f->output_norm, f->output_bias, k);
+        forward_norm(f, f->b.norm, f->x + (first + at) * f->d, f->global[MODEL_OUTPUT_NORM], f->global[MODEL_OUTPUT_NORM_BIAS], k);
         forward_products(f, &p, 1, f->b.norm, f->d, k);
         nn_logits(logits + at * vocab, (size_t)k * vocab, f->h);
     }

@@ -7,6 +7,7 @@
  * neither on the number of threads nor on how sequences are grouped into runs. One owner thread. */
 #include "common/base/err.h"
 #include "common/base/pool.h"
+#include "common/model/graph.h"
 #include "common/model/model.h"
 #include "common/model/predict.h"
 
@@ -68,6 +69,9 @@ struct forward_run {
     int (*on_layer)(void *ctx, const struct forward_layer *l, struct err *e);
     void *ctx;
     const struct forward_probe *probe; /* NULL: none */
+    /* Called on the owner thread with the residuals, f32[tokens][d_model], as they enter a layer (op OP_EMBED) and after each operation of
+     * its graph that changes them; NULL: not. */
+    void (*on_op)(void *ctx, int layer, enum op_kind op, const float *x);
 };
 
 /* max_len: longest sequence. Model and pool are borrowed. ERR_UNSUPPORTED names a tensor whose type has no

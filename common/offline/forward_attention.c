@@ -149,12 +149,6 @@ static void make_latent(const struct span *s)
 
 /* ---- attention itself ---- */
 
-/* Heads of an item: those that share a KV head; fewer where one is all that there is. */
-static int item_heads(const struct model_hparams *h)
-{
-    return h->kv_rank ? NN_ATTN_HEADS : h->n_heads / h->n_kv_heads;
-}
-
 /* Item i: some heads of one token; tokens go by before the heads change. */
 static void attend_some(void *ctx, int begin, int end, int worker)
 {
@@ -170,7 +164,7 @@ static void attend_some(void *ctx, int begin, int end, int worker)
     size_t one = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim), width = one * (size_t)h->n_heads;
     for (int item = begin; item < end; item++) {
         size_t i = (size_t)(item % s->n), token = s->first + i;
-        int head = item / s->n * item_heads(h), to = head + item_heads(h) < h->n_heads ? head + item_heads(h) : h->n_heads;
+        int head = item / s->n * nn_attn_heads(h), to = head + nn_attn_heads(h) < h->n_heads ? head + nn_attn_heads(h) : h->n_heads;
         int pos = (int)f->pos[token], from = model_attends_from(h, f->layer, pos);
         size_t row = token - s->group - (size_t)(pos - from);
         float *out = b->att + i * width;
@@ -196,7 +190,7 @@ static void attend(struct forward *f, size_t first, size_t group, size_t n)
 {
     const struct model_hparams *h = &f->own;
     struct span s = { f, first, group, (int)n };
-    int groups = (h->n_heads + item_heads(h) - 1) / item_heads(h);
+    int groups = (h->n_heads + nn_attn_heads(h) - 1) / nn_attn_heads(h);
     pool_for(f->pool, s.n, ITEM, norm_some, &s);
     (h->kv_rank ? make_latent : make_plain)(&s);
     pool_for(f->pool, groups * s.n, ITEM, attend_some, &s);

@@ -6,7 +6,6 @@
 #include "common/offline/forward.h"
 
 #include "common/kernels/kernels.h"
-#include "common/model/graph.h"
 #include "common/model/nn.h"
 #include "common/offline/weights.h"
 
@@ -46,8 +45,8 @@ struct forward {
     int max_len;
     size_t d, n_ff, n_shared, q_len, kv_len, k;
     size_t row_bytes;          /* of bits, padded */
-    float *freqs, *output_norm, *output_bias; /* freqs: [2][n_rot / 2], of layers without a window and with one; output_bias: or NULL */
-    float *embd_norm, *embd_bias; /* of embeddings; or NULL */
+    float *freqs;              /* [2][n_rot / 2], of layers without a window and with one */
+    float *global[MODEL_ROLES]; /* the model's own vectors */
     void *head;                /* the output matrix, read when asked for */
     struct weights *weights;
     struct scratch *scratch;   /* [threads] */

@@ -230,15 +230,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
     }
 }
 
-/* Heads of an item: those that share one KV head; fewer where one is all that there is. */
-static int item_heads(const struct model_hparams *h)
-{
-    return h->kv_rank ? NN_ATTN_HEADS : h->n_heads / h->n_kv_heads;
-}
-
 static int items_of(const struct model_hparams *h)
 {
-    return (h->n_heads + item_heads(h) - 1) / item_heads(h);
+    return (h->n_heads + nn_attn_heads(h) - 1) / nn_attn_heads(h);
 }
 
 /* Tokens of an item, at most: several where there are items enough for all workers. */
@@ -277,7 +271,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
     const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
-    int group = h->n_heads / h->n_kv_heads, some = item_heads(h), items = items_of(h), width = h->kv_rank ? h->kv_rank : h->head_dim;
+    int group = h->n_heads / h->n_kv_heads, some = nn_attn_heads(h), items = items_of(h), width = h->kv_rank ? h->kv_rank : h->head_dim;
     size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim, out_dim = (size_t)h->n_heads * (size_t)width, floats;
     struct nn_attn shape = { .n_heads = h->n_heads,
                                    .n_kv_heads = h->n_kv_heads,

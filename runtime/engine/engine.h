@@ -77,6 +77,11 @@ struct engine_config {
     const struct reads_coalesce *coalesce; /* [n_coalesce]; outlives the engine. choice.read_bytes belongs to them */
     int n_coalesce;
     const struct cancel *cancel;  /* of engine_open, which ends with ERR_INTR when it is asked; or NULL */
+    /* NULL, or what sees the residuals x, f32[n][d_model], of a pass's tokens as they enter layer dump_layer (op OP_EMBED) and after each
+     * operation of its graph that changes them. */
+    void (*dump)(void *ctx, enum op_kind op, const struct engine_token *tokens, int n, const float *x);
+    void *dump_ctx;
+    int dump_layer;
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it, a larger one, such as a

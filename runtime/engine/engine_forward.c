@@ -1,6 +1,6 @@
-/* The forward pass walks the model's graph (common/model/graph.h). Dense work is dense.h's, the FFN's neurons the pipeline's. A pass takes tokens of any
- * sequences; each token's residual stream is a row of x, and nothing but the KV cache couples rows, so how tokens are grouped into
- * passes changes no bit. */
+/* The forward pass walks the model's graph (common/model/graph.h). Dense work is dense.h's, the FFN's neurons the pipeline's. A pass takes
+ * tokens of any sequences; each token's residual stream is a row of x, and nothing but the KV cache couples rows, so how tokens are
+ * grouped into passes changes no bit. */
 #include "runtime/engine/engine_impl.h"
 
 #include "common/base/progress.h"
@@ -130,13 +130,17 @@ static int run_op(struct engine *g, int layer, const struct op *o, const struct 
 static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     const struct graph_layer *ops = &g->graph[layer];
-    int r = 0, lead = model_is_lead(&g->h, layer);
+    int r = 0, lead = model_is_lead(&g->h, layer), dumps = g->c.dump && layer == g->c.dump_layer;
     int64_t start = progress_now_ns();
     uint64_t before = booked(g);
+    if (dumps)
+        g->c.dump(g->c.dump_ctx, OP_EMBED, tokens, n, g->x);
     for (int i = 0; i < ops->n && r == 0; i++) {
         r = run_op(g, layer, &ops->op[i], tokens, n, e);
         if (ops->op[i].kind == OP_ADD)
             add_time(g, &g->stats.attention_ns, &start, &before);
+        if (dumps && r == 0 && ops->op[i].out == OP_X)
+            g->c.dump(g->c.dump_ctx, (enum op_kind)ops->op[i].kind, tokens, n, g->x);
     }
     add_time(g, lead ? &g->stats.attention_ns : &g->stats.ffn_ns, &start, &before);
     return r;

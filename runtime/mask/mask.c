@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define STATES_BYTES (512u << 10)
+#define WORK 20000000u      /* places of states that a mask may look at: a second or so */
 #define KEPT 8              /* masks, of states that come again */
 
 struct word {
@@ -51,6 +52,7 @@ struct mask {
     const struct mask_words *w;
     struct grammar *g;
     struct states *s;
+    uint64_t most_work;     /* of the mask under way */
     struct mask_text *texts;
     struct kept kept[KEPT];
     uint64_t clock;
@@ -280,6 +282,8 @@ static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits
     for (int first = 0; first < 256; first++) {
         int i = l->first[first].word, end = l->first[first + 1].word, live = 0;
         const unsigned char *b = l->bytes + l->first[first].bytes;
+        if (states_work(m->s) > m->most_work)
+            return err_set(e, ERR_LIMIT, "a schema of so many alternatives that a token takes too long");
         if (i == end || (next = step(m, stack, 0, (unsigned char)first, e)) == STATES_DEAD)
             continue;
         if (next < 0)
@@ -312,6 +316,7 @@ static int count_all(struct mask *m, int state, uint64_t *bits, struct err *e)
     int stack[MASK_TOKEN + 2] = { state }, n = 0, r, alone, left = states_text_left(m->s, state, MASK_TOKEN, &alone);
     const struct mask_words *w = m->w;
     memset(bits, 0, mask_words_of(w->n_vocab) * sizeof *bits);
+    m->most_work = states_work(m->s) + WORK;
     if (left == MASK_TOKEN) {
         memcpy(bits, w->plain_bits, mask_words_of(w->n_vocab) * sizeof *bits);
         n = w->n_bits;

@@ -10,7 +10,7 @@
 
 #define MERGED 8        /* objects of a view */
 #define MEMBERS 1000    /* properties, values of an enum */
-#define PLACE  160      /* of a message */
+#define WORK   500000   /* comparisons of values, in all: a tenth of a second or so */
 
 struct view {
     const struct js *of[MERGED];
@@ -24,6 +24,7 @@ struct compiler {
     struct shapes s;
     struct view *views;   /* [GRAMMAR_RULES]: of rules[] */
     int *rules, n_views, depth;
+    size_t work;
 };
 
 enum type { NIL = 1, BOOLEAN = 2, INTEGER = 4, NUMBER = 8, STRING = 16, ARRAY = 32, OBJECT = 64, ALL = 127 };
@@ -46,10 +47,21 @@ static const struct js *in_object(const struct view *v, int i, const char *key)
     return !v->whole[i] && (!strcmp(key, "anyOf") || !strcmp(key, "oneOf")) ? NULL : js_get(v->of[i], key);
 }
 
-static int same_value(const struct js *a, const struct js *b)
+/* 0 also once there were too many. */
+static int compares(struct compiler *c, size_t work)
 {
+    c->work += work;
+    if (c->work > WORK)
+        grammar_fail(c->g, ERR_LIMIT, "schema: alternatives with too many values to compare");
+    return !failed(c);
+}
+
+static int same_value(struct compiler *c, const struct js *a, const struct js *b)
+{
+    if (!compares(c, 1))
+        return 0;
     char *x = js_text(a, 0, 0), *y = js_text(b, 0, 0);
-    int same = x && y && !strcmp(x, y);
+    int same = x && y && !strcmp(x, y) && compares(c, strlen(x) / 32);
     free(x);
     free(y);
     return same;
@@ -61,7 +73,7 @@ static const struct js *get(struct compiler *c, const struct view *v, const char
     const struct js *found = NULL;
     for (int i = 0; i < v->n; i++) {
         const struct js *j = in_object(v, i, key);
-        if (j && found && !same_value(j, found))
+        if (j && found && !same_value(c, j, found))
             bad(c, ERR_UNSUPPORTED, "what is merged by allOf, anyOf or $ref says two things of ", key);
         found = j ? j : found;
     }
@@ -142,7 +154,7 @@ static void check_keys(struct compiler *c, const struct view *v)
     };
     const char *key;
     for (int i = 0; i < v->n; i++)
-        for (size_t k = 0; (key = js_key(v->of[i], k)); k++) {
+        for (size_t k = 0; (key = js_key(v->of[i], k)) && !failed(c); k++) {
             size_t n = 0;
             while (n < sizeof known / sizeof known[0] && strcmp(key, known[n]))
                 n++;
@@ -422,6 +434,8 @@ static int list_members(struct compiler *c, const struct view *v, struct member 
         const char *key;
         if ((p && !js_is_object(p)) || (required && !js_is_array(required)))
             return bad(c, ERR_FORMAT, "properties are an object, required an array: ", p ? "properties" : "required"), -1;
+        if (js_len(required) > MEMBERS)
+            return bad(c, ERR_LIMIT, "more than the limit of 1000: ", "required"), -1;
         for (size_t k = 0; (key = js_key(p, k)); k++) {
             struct member *at = find_member(m, n, key);
             if (!at && n == MEMBERS)
@@ -466,7 +480,7 @@ static int others_of(struct compiler *c, const struct view *v, int named, const 
     *more = NULL;
     for (int i = 0; i < v->n; i++) { /* it is about the properties beside it, and so are we where these are all */
         const struct js *j = js_get(v->of[i], "additionalProperties");
-        if (j && said && !same_value(j, said))
+        if (j && said && !same_value(c, j, said))
             return bad(c, ERR_UNSUPPORTED, "what is merged by allOf, anyOf or $ref says two things of ", "additionalProperties");
         said = j ? j : said;
         without |= !j && js_get(v->of[i], "properties");
@@ -551,7 +565,7 @@ static int apart(struct compiler *c, const struct view *a, const struct view *b,
             return 0; /* too many to compare */
         for (size_t i = 0; i < n[0]; i++)
             for (size_t k = 0; k < n[1]; k++)
-                if (same_value(values_of[0][0] ? values_of[0][0] : js_at(values_of[0][1], i),
+                if (same_value(c, values_of[0][0] ? values_of[0][0] : js_at(values_of[0][1], i),
                                values_of[1][0] ? values_of[1][0] : js_at(values_of[1][1], k)))
                     return 0;
         return 1;
@@ -566,6 +580,8 @@ static int apart(struct compiler *c, const struct view *a, const struct view *b,
                     const struct js *s = p ? js_get(js_get(a->of[i], "properties"), p) : NULL;
                     const struct js *t = q ? js_get(js_get(b->of[l], "properties"), q) : NULL;
                     struct view u = { .n = 0 }, w = { .n = 0 };
+                    if (!compares(c, 1))
+                        return 0;
                     if (s && t && !strcmp(p, q) && add(c, &u, s, 0) && add(c, &w, t, 0) && apart(c, &u, &w, depth + 1))
                         return 1;
                 }

@@ -61,7 +61,7 @@ static int beyond_ascii(struct shapes *s, int next)
 void shapes_init(struct shapes *s, struct grammar *g)
 {
     struct grammar_bytes plain = { 0 };
-    *s = (struct shapes){ .g = g, .space = -1, .any = -1, .number = -1 };
+    *s = (struct shapes){ .g = g, .space = -1, .any = -1, .number = -1, .integer = -1 };
     grammar_add(&plain, 0x20, 0x7f);
     plain.bits[0] &= ~((uint64_t)1 << '"');
     plain.bits[1] &= ~((uint64_t)1 << ('\\' - 64));
@@ -247,6 +247,15 @@ static int whole(struct shapes *s, int64_t from, int64_t to, int next)
 int shapes_integer(struct shapes *s, int64_t from, int64_t to, int next)
 {
     int r = -1;
+    if (from == -SHAPES_MOST && to == SHAPES_MOST && s->integer >= 0)
+        return grammar_call(s->g, s->integer, next);
+    if (from == -SHAPES_MOST && to == SHAPES_MOST) { /* the usual one is there once */
+        int all = grammar_rule(s->g), one = whole(s, 1, to, GRAMMAR_RETURN);
+        one = grammar_split(s->g, grammar_byte(s->g, '0', GRAMMAR_RETURN), grammar_split(s->g, one, grammar_byte(s->g, '-', one)));
+        if (!s->g->failed.code)
+            s->g->rules[all] = one;
+        return grammar_call(s->g, s->integer = all, next);
+    }
     if (to >= 0)
         r = whole(s, from > 0 ? from : 0, to, next);
     if (from < 0)

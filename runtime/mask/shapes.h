@@ -10,7 +10,7 @@
 struct shapes {
     struct grammar *g;
     int chars;            /* where a round of one character begins */
-    int space, any, number; /* rules; -1: not built yet */
+    int space, any, number, integer; /* rules; -1: not built yet */
 };
 
 void shapes_init(struct shapes *s, struct grammar *g);

@@ -35,6 +35,7 @@ struct states {
     int32_t *frame_table, *state_table;
     int n_frames, n_places, n_states, max_frames, max_places, max_states, frame_slots, state_slots;
     int full;
+    uint64_t work;
     /* a state that is being made */
     struct seen seen[SEEN];
     uint32_t stamp;
@@ -82,6 +83,11 @@ void states_free(struct states *s)
     free(s->frame_table);
     free(s->state_table);
     free(s);
+}
+
+uint64_t states_work(const struct states *s)
+{
+    return s->work;
 }
 
 /* ---- what is kept once ---- */
@@ -242,12 +248,14 @@ int states_next(struct states *s, int state, int class)
     if (state == STATES_DEAD || *known != STATES_FULL)
         return state == STATES_DEAD ? STATES_DEAD : *known;
     begin(s);
+    s->work += (uint64_t)s->states[state].n + (uint64_t)g->n_classes / 8;
     for (int i = 0; i < s->states[state].n; i++) {
         const struct place p = s->places[s->states[state].first + i];
         const struct grammar_node *k = &g->nodes[p.node];
         if (k->kind == GRAMMAR_BYTE ? k->byte == byte : k->kind == GRAMMAR_SET && grammar_has(&g->sets[k->alt], byte))
             reach(s, k->next, p.frame);
     }
+    s->work += (uint64_t)s->n_seen;
     return *known = state_of(s);
 }
 

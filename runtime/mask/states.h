@@ -8,7 +8,7 @@
 #include "runtime/mask/grammar.h"
 
 #define STATES_DEPTH  160
-#define STATES_PLACES 1024
+#define STATES_PLACES 256
 #define STATES_DEAD   0
 #define STATES_FULL   (-1)
 
@@ -18,6 +18,7 @@ struct states;
 #define STATES_LEAST (192u << 10)
 struct states *states_new(const struct grammar *g, size_t bytes);
 void states_free(struct states *s); /* accepts NULL */
+uint64_t states_work(const struct states *s); /* places that were looked at so far */
 
 /* A state's number, or STATES_DEAD, or STATES_FULL: states_forget, then again. */
 int states_first(struct states *s);

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LINE = 1 << 16, TOKENS = 600, PATIENCE = 120 };
+enum { LINE = 1 << 21, TOKENS = 600, PATIENCE = 120 };
 
 static uint64_t state;
 static unsigned draw(unsigned n)

@@ -76,6 +76,7 @@ int request_twin(struct request *q, const struct request *of, int i, struct err 
     q->choice = i;
     q->text.owner = q;
     q->text.prompt = ids;
+    q->text.made = ids + q->n_prompt;
     q->text.sampling.seed += (uint64_t)i;
     q->text.sampling.bias = q->bias;
     q->text.twins = NULL;

@@ -120,6 +120,7 @@ struct thermo {
     uint64_t last_id, n_requests, n_tokens;
     struct engine_stats stats;
     struct report copied;   /* of work */
+    uint64_t gave_way;      /* of the batch */
     /* the stepping thread's */
     struct report work;
     struct engine_stats before; /* the step under way, and */
@@ -427,6 +428,7 @@ static int prepare(struct thermo *t, struct request *q, const struct thermo_requ
     free(text);
     q->text.prompt = q->ids;
     q->text.n_prompt = q->n_prompt;
+    q->text.made = q->ids + q->n_prompt;
     q->text.n_twins = q->choices - 1;
     return r < 0 || !t->started ? r : batch_check(&t->set.batch, &q->text, e);
 }
@@ -581,10 +583,11 @@ char *thermo_describe(struct thermo *t)
                   calls_form_names[t->set.shared.chat && t->args.calls ? chat_form(t->set.shared.chat) : CALLS_NONE],
                   t->args.setup.schemas);
     fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
-            "\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
+            "\"gave_way\":%llu,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
             request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
             (unsigned long long)t->args.seed, (unsigned long long)t->n_requests, (unsigned long long)t->n_tokens,
-            (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads, (unsigned long long)t->stats.read_bytes);
+            (unsigned long long)t->gave_way, (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads,
+            (unsigned long long)t->stats.read_bytes);
     report_batches(f, t->set.engine, &t->stats);
     report_work(f, &t->set.setup, t->set.engine, &t->copied);
     pthread_mutex_unlock(&t->lock);
@@ -874,6 +877,7 @@ static void copy_counts(struct thermo *t)
     t->n_tokens = t->n_made;
     t->work.texts = t->n_requests;
     t->copied = t->work;
+    t->gave_way = t->set.batch.gave_way;
     pthread_mutex_unlock(&t->lock);
 }
 

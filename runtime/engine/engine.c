@@ -302,6 +302,11 @@ void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n)
     kv_prefix_keep(&g->pages, seq, ids, n < misfit ? n : misfit);
 }
 
+int engine_pages_needed(const struct engine *g, int seq, int from, int n)
+{
+    return kv_pages_need(&g->pages, seq, from, n);
+}
+
 int engine_free_positions(const struct engine *g)
 {
     return g->pages.n_free * SCHEDULE_KV_PAGE;

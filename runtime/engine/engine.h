@@ -209,6 +209,9 @@ int engine_find_prefix(struct engine *g, int seq, const int32_t *ids, int n);
 /* A sequence's first n positions hold ids[n], and what a prompt's pass makes of them: others may begin with them. */
 void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n);
 
+/* Pages of the KV cache that a pass takes for a sequence's positions [from, from + n), at most. */
+int engine_pages_needed(const struct engine *g, int seq, int from, int n);
+
 /* Positions in pages that no sequence has, where several share the KV cache. */
 int engine_free_positions(const struct engine *g);
 

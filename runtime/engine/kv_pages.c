@@ -70,6 +70,15 @@ int kv_pages_own(struct kv_pages *k, int seq, int pos, int *from, int *to, struc
     return had >= 0 && pos % SCHEDULE_KV_PAGE > 0;
 }
 
+int kv_pages_need(const struct kv_pages *k, int seq, int from, int n)
+{
+    const int32_t *pages = kv_pages_of(k, seq);
+    int need = 0;
+    for (int i = from / SCHEDULE_KV_PAGE; pages && i * SCHEDULE_KV_PAGE < from + n; i++)
+        need += pages[i] < 0 || k->users[pages[i]] > 1 || is_known(k, pages[i]);
+    return need;
+}
+
 void kv_pages_share(struct kv_pages *k, int to, int from, int n_pos)
 {
     kv_pages_keep(k, to, 0);

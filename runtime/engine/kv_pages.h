@@ -48,6 +48,9 @@ static inline const int32_t *kv_pages_of(const struct kv_pages *k, int seq)
  * copied to page `to`; 0; ERR_LIMIT: no page is free. */
 int kv_pages_own(struct kv_pages *k, int seq, int pos, int *from, int *to, struct err *e);
 
+/* How many pages kv_pages_own takes for positions [from, from + n), at most. */
+int kv_pages_need(const struct kv_pages *k, int seq, int from, int n);
+
 /* The first n_pos positions of `from` become those of `to`, which gives up what it had. */
 void kv_pages_share(struct kv_pages *k, int to, int from, int n_pos);
 

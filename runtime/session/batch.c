@@ -1,6 +1,7 @@
 /* A text waits, then reads its prompt, then decodes; `texts` holds those of the latter two. Admission counts pages: a text begins
- * when the pages that it may fill, beside those that others may, are there. What texts share is not counted, so a step never finds
- * the KV cache full, whatever they make; with the usual cache, context times places, that is true of any texts.
+ * when what it has to read and a page more have room beside what others have and want so. What they make may need more: before each step
+ * its pages are counted, and the text that began last gives way until they are there; so a pass never finds the KV cache full. The first
+ * of all never gives way, so each text ends. With the usual cache, context times places, there are pages for any texts.
  *
  * Guesses go behind a text's last token in its part; what the model would have drawn there is drawn after the pass, row by row, and the
  * session forgets those that are something else. A text never has more of them than it may still make, so its pages suffice. */
@@ -30,18 +31,49 @@ static int pages_of(int positions)
     return (positions + SCHEDULE_KV_PAGE - 1) / SCHEDULE_KV_PAGE;
 }
 
-/* Pages that a text, without its twins, may fill. */
-static int pages_needed(const struct batch *b, const struct batch_text *t, int n_prompt)
+/* Twins that have no session yet. */
+static int followers(const struct batch_text *t)
 {
-    int context = choice_of(b)->context;
-    return pages_of(t->n < context - n_prompt ? n_prompt + t->n : context);
+    return t->n_made > 0 ? 0 : t->n_twins;
 }
 
-static int pages_needed_in_all(const struct batch *b, const struct batch_text *t)
+/* Pages of a text with so many tokens made, without its twins: what it holds then, and one more, where it may come to fill it. */
+static int pages_wanted(const struct batch *b, const struct batch_text *t, int made)
 {
-    int n = pages_needed(b, t, t->n_prompt);
-    for (const struct batch_text *x = t->twins; x; x = x->twins) /* its own begin within the prompt's last page */
-        n += pages_needed(b, x, t->n_prompt) - t->n_prompt / SCHEDULE_KV_PAGE;
+    int context = choice_of(b)->context, most = pages_of(t->n < context - t->n_prompt ? t->n_prompt + t->n : context);
+    int wanted = pages_of(t->n_prompt + made) + 1;
+    wanted = wanted < most ? wanted : most;
+    return wanted < b->pages || !made ? wanted : b->pages; /* it has been there before */
+}
+
+static int pages_wanted_in_all(const struct batch *b, const struct batch_text *t, int made)
+{
+    int n = pages_wanted(b, t, made);
+    for (const struct batch_text *x = followers(t) ? t->twins : NULL; x; x = x->twins) /* its own begin within the prompt's last page */
+        n += pages_wanted(b, x, 0) - t->n_prompt / SCHEDULE_KV_PAGE;
+    return n;
+}
+
+/* Pages that nobody has. Who looks on may hold what texts share several times (mtp.h): then nothing counts as shared. */
+static int pages_free(const struct batch *b)
+{
+    int held = 0;
+    if (!b->guess.watcher)
+        return engine_free_positions(b->c.engine) / SCHEDULE_KV_PAGE;
+    for (int i = 0; i < b->n_texts; i++)
+        held += pages_of(session_n_pos(&b->texts[i]->session));
+    return b->pages - held;
+}
+
+/* Of these, what texts that are open want and have not taken. */
+static int pages_promised(const struct batch *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->n_texts; i++) {
+        const struct batch_text *t = b->texts[i];
+        int more = pages_wanted_in_all(b, t, t->n_made) - pages_of(session_n_pos(&t->session));
+        n += more > 0 ? more : 0;
+    }
     return n;
 }
 
@@ -93,10 +125,9 @@ int batch_check(const struct batch *b, const struct batch_text *t, struct err *e
         return err_set(e, ERR_LIMIT, "the prompt has %d tokens; the context holds %d", t->n_prompt, c->context);
     if (t->n_twins >= c->max_batch)
         return err_set(e, ERR_LIMIT, "%d texts from one prompt; the memory holds %d sequences", t->n_twins + 1, c->max_batch);
-    if (pages_needed_in_all(b, t) > b->pages)
-        return err_set(e, ERR_LIMIT, "a prompt of %d tokens and what shall follow it take %d pages of the KV cache, which has %d of %d "
-                       "positions", t->n_prompt, pages_needed_in_all(b, t), b->pages, SCHEDULE_KV_PAGE);
-    return 0;
+    int pages = pages_wanted_in_all(b, t, 0);
+    return pages <= b->pages ? 0 : err_set(e, ERR_LIMIT, "a prompt of %d tokens and room for what follows take %d pages of the KV cache, "
+                                           "which has %d of %d positions", t->n_prompt, pages, b->pages, SCHEDULE_KV_PAGE);
 }
 
 void batch_pause(struct batch_text *t, int paused)
@@ -116,6 +147,7 @@ static void begin_to_wait(struct batch_text *t, int state)
 
 int batch_add(struct batch *b, struct batch_text *t, struct err *e)
 {
+    t->n_made = 0;
     int r = batch_check(b, t, e);
     if (r < 0)
         return r;
@@ -153,25 +185,44 @@ static void end_text(struct batch *b, struct batch_text *t, enum batch_end end, 
     b->c.end(b->c.ctx, t, end, why);
 }
 
+/* Its place and its pages are free. sound: what these hold is worth keeping. */
+static void leave(struct batch *b, struct batch_text *t, int sound)
+{
+    int i = 0;
+    while (b->texts[i] != t)
+        i++;
+    memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
+    if (b->finds == 2 && sound)
+        session_publish(&t->session, session_n_pos(&t->session));
+    session_done(&t->session);
+}
+
+/* It goes on later from where it is, before all that wait. */
+static void give_way(struct batch *b, struct batch_text *t)
+{
+    assert(t->made || t->n_made < 2);
+    t->sampler = t->session.sampler;
+    leave(b, t, 1);
+    t->state = WAITS;
+    t->n_read = 0;
+    t->after = b->first;
+    b->first = t;
+    b->last = b->last ? b->last : t;
+    b->n_waiting++;
+    b->gave_way++;
+}
+
 /* Twins of a text whose prompt nobody has read to its end have no session, and end with it. */
 static void end(struct batch *b, struct batch_text *t, enum batch_end how, const struct err *why)
 {
-    int was = t->state, i = 0;
-    struct batch_text *twin = was == DECODES ? NULL : t->twins;
+    struct batch_text *twin = t->state == DECODES || !followers(t) ? NULL : t->twins;
     struct err copy = { 0 };
     if (why)
         copy = *why;
-    if (was == WAITS) {
+    if (t->state == WAITS)
         unlink_waiting(b, t);
-    } else {
-        while (b->texts[i] != t)
-            i++;
-        memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
-        b->reserved -= was == READS ? pages_needed_in_all(b, t) : pages_needed(b, t, t->n_prompt);
-        if (b->finds == 2 && how != BATCH_FAILED)
-            session_publish(&t->session, session_n_pos(&t->session));
-        session_done(&t->session);
-    }
+    else
+        leave(b, t, how != BATCH_FAILED);
     while (twin) { /* which is the caller's again once it has ended */
         struct batch_text *x = twin;
         twin = x->twins;
@@ -195,7 +246,8 @@ static const struct batch_text *same_beginning(const struct batch *b, const stru
     *n = SCHEDULE_KV_PAGE - 1;
     for (int i = 0; i < b->n_texts; i++) {
         const struct batch_text *x = b->texts[i];
-        int same = 0, most = x->n_read < t->n_prompt - 1 ? x->n_read : t->n_prompt - 1;
+        int same = 0, most = x->n_read < x->n_prompt ? x->n_read : x->n_prompt; /* what it read exactly */
+        most = most < t->n_prompt - 1 ? most : t->n_prompt - 1;
         while (same < most && x->prompt[same] == t->prompt[same])
             same++;
         if (same > *n && session_can_keep(&x->session, same) == same) {
@@ -224,19 +276,24 @@ static int begin_next(struct batch *b, struct err *e)
 {
     struct batch_text *t = b->first;
     int shared = 0, r;
-    if (!t || b->n_texts + 1 + t->n_twins > choice_of(b)->max_batch || b->reserved + pages_needed_in_all(b, t) > b->pages)
+    if (!t || b->n_texts + 1 + followers(t) > choice_of(b)->max_batch)
         return 0;
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
-        if (b->texts[i]->state == READS && b->texts[i]->n_twins)
+        if (b->texts[i]->state == READS && followers(b->texts[i]))
             return 0;
+    if (b->n_texts > 0 && pages_promised(b) + pages_wanted_in_all(b, t, t->n_made) > pages_free(b))
+        return 0;
     const struct session_config c = config_of(b, t, t->n_prompt);
     const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &shared);
     r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
     if (r < 0)
         return r;
     unlink_waiting(b, t);
-    t->n_read = t->n_shared = like ? shared : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : 0;
-    b->reserved += pages_needed_in_all(b, t);
+    t->n_read = like ? shared : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : 0;
+    if (t->n_made)
+        t->session.sampler = t->sampler;
+    else
+        t->n_shared = t->n_read;
     enter(b, t, READS);
     return 1;
 }
@@ -245,8 +302,6 @@ static int begin_next(struct batch *b, struct err *e)
 static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text **began)
 {
     int n = 0;
-    b->reserved -= pages_needed_in_all(b, t);
-    b->reserved += pages_needed(b, t, t->n_prompt);
     t->state = DECODES;
     for (struct batch_text *x = t->twins, *next; x; x = next) {
         struct err why = { 0 };
@@ -257,7 +312,6 @@ static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text 
             end_text(b, x, BATCH_FAILED, &why);
             continue;
         }
-        b->reserved += pages_needed(b, x, x->n_prompt);
         enter(b, x, DECODES);
         began[n++] = x;
     }
@@ -382,7 +436,9 @@ static void draw_part(struct batch *b, struct batch_text *t, const struct sessio
 /* How many guesses each text can have: no more than it may make behind what the step draws anyway, and than has room. */
 static int ask(struct batch *b, struct batch_text *const *of, int n)
 {
-    int context = choice_of(b)->context, left = session_step_most(b->c.engine) - n, any = 0;
+    int context = choice_of(b)->context, left = session_step_most(b->c.engine) - n, any = 0, spare = pages_free(b);
+    for (int i = 0; i < n; i++)
+        spare -= session_pages_needed(&of[i]->session, 1);
     for (int i = 0; i < n; i++) {
         struct batch_text *t = of[i];
         struct guess_ask *a = &b->asks[i];
@@ -392,6 +448,12 @@ static int ask(struct batch *b, struct batch_text *const *of, int n)
         a->most = a->most < made ? a->most : made;
         a->most = a->most < room ? a->most : room;
         a->most = a->most < left ? a->most : left;
+        int pages = session_pages_needed(&t->session, 1 + a->most) - session_pages_needed(&t->session, 1);
+        int in_page = SCHEDULE_KV_PAGE - 1 - session_n_pos(&t->session) % SCHEDULE_KV_PAGE;
+        if (pages > spare)
+            a->most = a->most < in_page ? a->most : in_page;
+        else
+            spare -= pages;
         any |= a->most > 0;
         t->ids[0] = t->last;
     }
@@ -463,6 +525,15 @@ static int add_guesses(struct batch *b, struct batch_text *const *of, int n, str
 
 /* ---- a step ---- */
 
+/* What a text reads next, of a chunk: of its prompt, and, where it had to wait, of what it had made. */
+static struct session_part reading(struct batch_text *t, int chunk)
+{
+    int prompt = t->n_read < t->n_prompt, rest = prompt ? t->n_prompt - t->n_read : t->n_prompt + t->n_made - 1 - t->n_read;
+    return (struct session_part){ .s = &t->session, .ids = prompt ? t->prompt + t->n_read : t->made + (t->n_read - t->n_prompt),
+                                  .n = rest < chunk ? rest : chunk, .mode = prompt ? SESSION_EXACT : SESSION_PREDICTED,
+                                  .logits = prompt && !t->n_made && rest <= chunk };
+}
+
 /* A part of each text: the last token, or as much of a prompt as the pass has room for. of[i]: whose part i is; *reads: prompts. */
 static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
 {
@@ -479,14 +550,14 @@ static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
         struct batch_text *t = b->texts[i];
         struct session_part *p = &b->parts[n];
         *p = (struct session_part){ .s = &t->session, .ids = &t->last, .n = 1, .mode = SESSION_PREDICTED, .logits = 1 };
+        if (t->paused)
+            continue;
         if (t->state == READS) {
-            int rest = t->n_prompt - t->n_read;
-            *p = (struct session_part){ .s = &t->session, .ids = t->prompt + t->n_read, .n = rest < chunk ? rest : chunk,
-                                        .mode = SESSION_EXACT, .logits = rest <= chunk };
+            *p = reading(t, chunk);
             chunk -= p->n;
             *reads = 1;
         }
-        if (p->n && !t->paused)
+        if (p->n)
             of[n++] = t;
     }
     return n;
@@ -509,9 +580,13 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
     t->n_read += p->n;
     b->n_read += (uint64_t)p->n;
     if (b->finds)
-        session_publish(&t->session, t->n_read);
-    if (t->n_read < t->n_prompt)
+        session_publish(&t->session, b->finds == 2 || t->n_read < t->n_prompt ? t->n_read : t->n_prompt);
+    if (t->n_read < t->n_prompt + (t->n_made ? t->n_made - 1 : 0))
         return;
+    if (t->n_made) {
+        t->state = DECODES;
+        return;
+    }
     struct batch_text *began[BUDGET_MAX_BATCH];
     int n = begin_twins(b, t, began);
     draw_or_end(b, t); /* the caller may forget it when it ends: not so its twins */
@@ -555,11 +630,29 @@ static int64_t now_ns(const struct batch *b)
     return b->c.now_ns ? b->c.now_ns(b->c.ctx) : progress_now_ns();
 }
 
+/* Parts for which there are pages: others give way, the last that began first; a text that is alone has filled the cache. 1: one did, or
+ * one ended. */
+static int fill_parts_that_fit(struct batch *b, struct batch_text **of, int *n)
+{
+    for (int any = 0;; any = 1) {
+        int need = 0;
+        *n = fill_parts(b, of, &b->reads);
+        for (int i = 0; i < *n; i++)
+            need += session_pages_needed(&of[i]->session, b->parts[i].n);
+        if (need == 0 || need <= pages_free(b))
+            return any;
+        if (b->n_texts > 1)
+            give_way(b, b->texts[b->n_texts - 1]);
+        else
+            end(b, b->texts[0], BATCH_CONTEXT, NULL);
+    }
+}
+
 int batch_step(struct batch *b, struct err *e)
 {
     struct batch_text *of[SESSION_MOST];
     struct rows w = { 0 };
-    int r = 1, n;
+    int r = 1, n, changed;
     while (r > 0)
         r = begin_next(b, e);
     if (r < 0 || b->n_texts == 0)
@@ -571,9 +664,9 @@ int batch_step(struct batch *b, struct err *e)
             end(b, b->first, BATCH_CANCELLED, NULL);
         return err_set(e, ERR_INTR, "interrupted");
     }
-    n = fill_parts(b, of, &b->reads);
+    changed = fill_parts_that_fit(b, of, &n);
     if (n == 0)
-        return 0;
+        return changed;
     b->most = b->most > n ? b->most : n;
     r = b->reads ? 0 : add_guesses(b, of, n, e);
     if (r < 0) {

@@ -3,7 +3,9 @@
 
 /* Continuous batching: texts that an engine makes together. Each step decodes one token of every text that has read its prompt
  * and, with what is left of a chunk, reads prompts of others; texts join and leave at any step. A text that waits begins when a
- * place is free and the KV cache has room for all that it may come to hold, in the order in which they were added.
+ * place is free and the KV cache has room for its prompt and a page more, in the order in which they were added. Where pages run out the
+ * text that began last gives its place and its pages up, waits, and is read again: its prompt exactly, its tokens as they were decoded, so
+ * that it goes on as if nothing had been. One that is alone and fills the cache ends as one that fills its context.
  *
  *     batch_init(&b, &config, e);
  *     batch_add(&b, &text);             any number, at any time between steps
@@ -36,6 +38,7 @@ struct batch_text {
     int ignore_eos;
     int logprobs;                /* alternatives that each token has, BATCH_TOP at most */
     struct sample_params sampling; /* whose n_prompt the batch sets */
+    const int32_t *made;         /* where the caller keeps its tokens: `token` has put each there when it returns */
     struct batch_text *twins;    /* the first of n_twins others with the same prompt, which is read once; each points to the next by its
                                   * own `twins`. They are not added by themselves */
     int n_twins;
@@ -54,6 +57,7 @@ struct batch_text {
     int n_top;
     /* the batch's */
     struct session session;
+    struct sampler sampler;      /* of one that gave its place up */
     int state, n_read, paused;
     int32_t last;
     struct guess_class guesses[GUESS_CLASSES];
@@ -85,7 +89,7 @@ struct batch {
     struct batch_config c;
     struct batch_text **texts;   /* [max_batch]: those that have a session, in the order in which they began */
     struct session_part *parts;  /* [max_batch] */
-    int n_texts, n_waiting, pages, reserved;
+    int n_texts, n_waiting, pages;
     struct pace pace;
     int finds;                   /* what texts began with is found: 2, of those that have ended, all of it; 1, their prompts */
     struct batch_text *first, *last;
@@ -101,6 +105,7 @@ struct batch {
     uint64_t decoded;            /* steps that read no prompt, with guesses or without */
     /* what steps did */
     uint64_t n_read, n_drawn;    /* tokens of prompts, and those that were drawn, ends of texts included */
+    uint64_t gave_way;           /* times that a text gave its place up */
     int reads, most;             /* 1: the last step reads prompts, or does so now; texts of a step, at most */
 };
 
@@ -110,8 +115,8 @@ uint64_t batch_bytes(int sequences, int guesses);
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e);
 void batch_done(struct batch *b); /* texts that have not ended are dropped without a word; accepts a zeroed one */
 
-/* ERR_LIMIT: more than the engine's places or its KV cache can ever hold. batch_check says that alone; from any thread, once the batch is
- * there. */
+/* ERR_LIMIT: more than the engine's places, or a prompt that its KV cache can never hold. batch_check says that alone; from any thread,
+ * once the batch is there. */
 int batch_add(struct batch *b, struct batch_text *t, struct err *e);
 int batch_check(const struct batch *b, const struct batch_text *t, struct err *e);
 

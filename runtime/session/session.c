@@ -273,6 +273,11 @@ int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode
     return ended(s, r, e);
 }
 
+int session_pages_needed(const struct session *s, int n)
+{
+    return engine_pages_needed(s->engine, s->seq, s->n_pos, n);
+}
+
 int session_can_keep(const struct session *s, int n)
 {
     return engine_can_keep(s->engine, s->seq, n);

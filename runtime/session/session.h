@@ -161,6 +161,9 @@ const int32_t *session_ids(const struct session *s); /* [n_pos]: what was fed */
 void session_reset(struct session *s); /* forget all tokens; an error stays */
 void session_rewind(struct session *s, int n); /* forget the tokens from position n on; 0 <= n <= n_pos, and n as session_can_keep says */
 
+/* Pages of the KV cache that its next n tokens take, at most. */
+int session_pages_needed(const struct session *s, int n);
+
 /* How many of the first n tokens can be kept, or forked, without those after them: n; of a model with recurrent layers n only where it
  * is all of them, else 0. */
 int session_can_keep(const struct session *s, int n);

@@ -33,7 +33,8 @@ static int rows[SEQ * (CONTEXT + P)], held[SEQ][CONTEXT], n_pos[SEQ];
 
 static int write_next(struct kv_pages *k, int seq, int value, struct err *e)
 {
-    int from, to, pos = n_pos[seq], r = kv_pages_own(k, seq, pos, &from, &to, e);
+    int from, to, pos = n_pos[seq], need = kv_pages_need(k, seq, pos, 1), there = k->n_free, r = kv_pages_own(k, seq, pos, &from, &to, e);
+    CHECK_MSG(r < 0 ? need > there : need >= there - k->n_free, "%d pages of %d", need, there);
     if (r < 0)
         return r;
     for (int i = 0; r > 0 && i < pos % P; i++)

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KINDS = 6, TOKENS = 40, CLIENTS = 5 };
+enum { KINDS = 8, CONTEXT = 160, TOKENS = CONTEXT, CLIENTS = 5 };
 
 static char pack_path[] = "/tmp/thermo-library-XXXXXX", plan_path[64], template_path[64];
 static const char *const fields[KINDS] = {
@@ -23,6 +23,8 @@ static const char *const fields[KINDS] = {
     "{\"tokens\": [2, 3], \"n\": 1, \"seed\": 9}",
     "{\"tokens\": [4, 3, 6], \"n\": 0}",
     "{\"tokens\": [1, 7, 7, 8, 20, 21, 22, 23, 24, 3, 5], \"n\": 25, \"seed\": 4, \"temp\": 0.7, \"ignore_eos\": true}",
+    "{\"tokens\": [1, 9, 4], \"n\": -1, \"seed\": 5, \"temp\": 1.4, \"ignore_eos\": true}",
+    "{\"tokens\": [1, 9, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], \"n\": -1, \"seed\": 6, \"temp\": 0.9, \"frequency_penalty\": 1}",
 };
 
 struct answer {
@@ -65,17 +67,23 @@ static int submit(struct thermo *t, int kind, struct answer *a, uint64_t *id, st
     return thermo_submit(t, &q, take, a, id, e);
 }
 
-static struct thermo *open_one(int sequences, int pause_ms)
+/* more: instead of the usual options, or NULL. */
+static struct thermo *open_with(int sequences, int pause_ms, const char *const *more)
 {
-    static const char *const more[] = { "-q", "--no-mlock", NULL };
-    const struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .sequences = sequences, .more = more,
-                                      .pause_ms = pause_ms };
+    static const char *const usual[] = { "-q", "--no-mlock", NULL };
+    const struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .sequences = sequences,
+                                      .more = more ? more : usual, .pause_ms = pause_ms };
     struct thermo *t = NULL;
     struct thermo_error e = { 0 };
     CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%d %s", e.code, e.message);
     if (!t)
         exit(test_done());
     return t;
+}
+
+static struct thermo *open_one(int sequences, int pause_ms)
+{
+    return open_with(sequences, pause_ms, NULL);
 }
 
 static void drain(struct thermo *t)
@@ -105,6 +113,7 @@ static void each_alone(void)
         CHECK(alone[k].ended == 1 && !alone[k].error.code && thermo_cancel(t, id) == THERMO_E_USAGE);
     }
     CHECK(alone[0].n == 20 && alone[2].n == 30 && alone[4].n == 0 && !strcmp(alone[0].stop, "length"));
+    CHECK(alone[6].n > 150 && !strcmp(alone[6].stop, "context"));
     CHECK(memcmp(alone[1].tokens, alone[5].tokens, 12 * sizeof(int32_t)));
     CHECK(thermo_step(t, 20, NULL) == 0);
     thermo_close(t);
@@ -175,9 +184,18 @@ static void *step(void *ctx)
     return NULL;
 }
 
-static void many(void)
+static int counted(struct thermo *t, const char *name)
 {
-    struct thermo *t = open_one(3, 0);
+    char *text = thermo_describe(t), *at = text ? strstr(text, name) : NULL;
+    int n = at ? atoi(at + strlen(name)) : -1;
+    thermo_free(text);
+    return n;
+}
+
+/* more: with a KV cache in which texts give way. */
+static void many(const char *const *more)
+{
+    struct thermo *t = open_with(more ? 4 : 3, 0, more);
     struct client c[CLIENTS];
     struct stepper s = { .t = t };
     pthread_t thread;
@@ -197,7 +215,41 @@ static void many(void)
     thermo_wake(t);
     pthread_join(thread, NULL);
     CHECK_MSG(bad == 0 && !s.failed, "%d answers are not those of the same requests alone", bad);
-    printf("# %d requests, %d cancelled, %d times full\n", CLIENTS * c[0].rounds, cancelled, full);
+    int gave_way = counted(t, "\"gave_way\":");
+    CHECK_MSG(more ? gave_way > 0 : gave_way == 0, "%d", gave_way);
+    printf("# %d requests, %d cancelled, %d times full, %d gave way\n", CLIENTS * c[0].rounds, cancelled, full, gave_way);
+    thermo_close(t);
+}
+
+static void refused(struct thermo *t, const char *text, int code, const char *words)
+{
+    struct answer a = { .n = 0 };
+    struct thermo_error e = { 0 };
+    uint64_t id = 77;
+    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+    int r = thermo_submit(t, &q, take, &a, &id, &e);
+    CHECK_MSG(r == code && e.code == code && strstr(e.message, words) && id == 77 && !a.ended, "%d %s", r, e.message);
+}
+
+/* A KV cache smaller than a context: who fills it ends as if it were the context, whoever waits comes after, and a prompt that it cannot
+ * hold is refused. */
+static void fills(void)
+{
+    static const char *const more[] = { "-q", "--no-mlock", "--kv-positions", "64", NULL };
+    struct thermo *t = open_with(2, 0, more);
+    struct answer a[3] = { { .n = 0 } };
+    struct thermo_error e = { 0 };
+    uint64_t id;
+    CHECK(submit(t, 6, &a[0], &id, &e) == 0 && submit(t, 6, &a[1], &id, &e) == 0 && submit(t, 0, &a[2], &id, &e) == 0);
+    drain(t);
+    for (int i = 0; i < 2; i++)
+        CHECK_MSG(a[i].ended == 1 && !strcmp(a[i].stop, "context") && a[i].n == 64 - 3 + 1 && same(&a[i], 6, 0), "%d tokens", a[i].n);
+    CHECK(same(&a[2], 0, 1));
+    static char text[512] = "{\"n\": 1, \"tokens\": [1";
+    for (int i = 0; i < 64; i++)
+        strcat(text, ",5");
+    strcat(text, "]}");
+    refused(t, text, THERMO_E_LIMIT, "pages of the KV cache");
     thermo_close(t);
 }
 
@@ -407,15 +459,6 @@ static void known_before(void)
 
 /* ---- wrong calls ---- */
 
-static void refused(struct thermo *t, const char *text, int code, const char *words)
-{
-    struct answer a = { .n = 0 };
-    struct thermo_error e = { 0 };
-    uint64_t id = 77;
-    const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
-    int r = thermo_submit(t, &q, take, &a, &id, &e);
-    CHECK_MSG(r == code && e.code == code && strstr(e.message, words) && id == 77 && !a.ended, "%d %s", r, e.message);
-}
 
 static void wrong(void)
 {
@@ -643,9 +686,14 @@ int main(void)
     close(fd);
     snprintf(plan_path, sizeof plan_path, "%s.json", pack_path);
     snprintf(template_path, sizeof template_path, "%s.jinja", pack_path);
-    CHECK_MSG(es_pack(pack_path, &s, &e) == 0 && plan_for_pack(pack_path, plan_path, ES_CTX, &e) == 0, "%s", e.msg);
+    CHECK_MSG(es_pack(pack_path, &s, &e) == 0 && plan_for_pack(pack_path, plan_path, CONTEXT, &e) == 0, "%s", e.msg);
     each_alone();
-    many();
+    static const char *const tiny[] = { "-q", "--no-mlock", "--kv-positions", "192", NULL };
+    static const char *const guesses[] = { "-q", "--no-mlock", "--kv-positions", "192", "--guess", "lookup", NULL };
+    many(NULL);
+    many(tiny);
+    many(guesses);
+    fills();
     places();
     pauses();
     choices();

@@ -641,9 +641,30 @@ static int put_claim(struct claims *l, struct claim c, struct err *e)
     return 0;
 }
 
+/* Which special tokens are looked for. */
+struct looked_for {
+    bool all;              /* else those that are always found */
+    const uint32_t *plain; /* [n]: places that control tokens do not go over */
+    size_t n;
+};
+
+/* Is there a place of `plain` within (begin, end]? A token of one character ends where it would be marked. */
+static bool goes_over(const struct looked_for *f, size_t begin, size_t end)
+{
+    size_t from = 0, to = f->n;
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+        if (f->plain[mid] <= begin)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return from < f->n && f->plain[from] <= end;
+}
+
 /* Claims every special token of exactly len bytes in what longer ones have left, from left to right:
  * *l becomes a new list, in the order of the text. */
-static int claim_length(const struct tokenizer *t, const char *text, size_t n, unsigned len, bool all,
+static int claim_length(const struct tokenizer *t, const char *text, size_t n, unsigned len, const struct looked_for *f,
                         struct claims *l, struct err *e)
 {
     struct claims fresh = { 0 };
@@ -658,7 +679,7 @@ static int claim_length(const struct tokenizer *t, const char *text, size_t n, u
         }
         int32_t id = pos + len <= n && bit(t->special_first, (uint8_t)text[pos])
                    ? tokenizer_lookup(t, text + pos, len, true) : -1;
-        if (id < 0 || !(all || tokenizer_type(t, id) == TOKEN_USER_DEFINED)) {
+        if (id < 0 || (tokenizer_type(t, id) != TOKEN_USER_DEFINED && (!f->all || goes_over(f, pos, pos + len)))) {
             pos++;
             continue;
         }
@@ -712,8 +733,8 @@ static int encode_plain(const struct tokenizer *t, const char *text, size_t len,
     return r;
 }
 
-static int encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special, bool space, int32_t **out, int *n,
-                  struct err *e)
+static int encode(const struct tokenizer *t, const char *text, size_t len, int bos, const struct looked_for *f, bool space, int32_t **out,
+                  int *n, struct err *e)
 {
     struct ids ids = { 0 };
     struct claims l = { 0 };
@@ -722,7 +743,7 @@ static int encode(const struct tokenizer *t, const char *text, size_t len, int b
         return err_set(e, ERR_LIMIT, "a text of %zu bytes is longer than the limit of %u", len, MAX_TEXT);
     for (unsigned k = SPECIAL_MAX_LEN; r == 0 && k > 0; k--)
         if (bit(t->special_len, k))
-            r = claim_length(t, text, len, k, parse_special, &l, e);
+            r = claim_length(t, text, len, k, f, &l, e);
     if (r == 0 && bos && t->add_bos && t->bos >= 0)
         r = tokenizer_push(&ids, t->bos, e);
     size_t at = 0;
@@ -749,12 +770,31 @@ static int encode(const struct tokenizer *t, const char *text, size_t len, int b
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special,
                      int32_t **out, int *n, struct err *e)
 {
-    return encode(t, text, len, bos, parse_special, true, out, n, e);
+    return encode(t, text, len, bos, &(struct looked_for){ .all = parse_special }, true, out, n, e);
+}
+
+int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain, int32_t **out,
+                         int *n, struct err *e)
+{
+    return encode(t, text, len, bos, &(struct looked_for){ true, plain, n_plain }, true, out, n, e);
+}
+
+size_t tokenizer_next_control(const struct tokenizer *t, const char *text, size_t len, size_t from, size_t *bytes)
+{
+    for (; from < len; from++)
+        for (unsigned k = SPECIAL_MAX_LEN; bit(t->special_first, (uint8_t)text[from]) && k > 0; k--) {
+            int32_t id = bit(t->special_len, k) && k <= len - from ? tokenizer_lookup(t, text + from, k, true) : -1;
+            if (id >= 0 && tokenizer_type(t, id) != TOKEN_USER_DEFINED) {
+                *bytes = k;
+                return from;
+            }
+        }
+    return len;
 }
 
 int tokenizer_encode_more(const struct tokenizer *t, const char *text, size_t len, int parse_special, int32_t **out, int *n, struct err *e)
 {
-    return encode(t, text, len, 0, parse_special, false, out, n, e);
+    return encode(t, text, len, 0, &(struct looked_for){ .all = parse_special }, false, out, n, e);
 }
 
 /* --- pieces ------------------------------------------------------------------------------ */

@@ -246,16 +246,97 @@ int chat_give(struct chat *c, const struct js *tools, const struct js *args, str
     return r < 0 ? r : give(c, js_len(tools) ? tools : NULL, args, e);
 }
 
-static struct js *messages(const struct chat *c, int objects)
+/* ---- what messages say is no control token ----
+ *
+ * Within each spelling of one in a message a character is put that no message has, and that templates let through; what they render is
+ * freed of it, and the tokenizer is told where it was. */
+
+#define MARK_BYTES 3
+struct mark { char text[MARK_BYTES + 1]; };
+
+static int has(const char *s, const struct mark *m)
+{
+    return s && strstr(s, m->text) != NULL;
+}
+
+/* One of the 32 characters U+FDD0 to U+FDEF, which Unicode keeps for such use. */
+static int pick_mark(const struct chat *c, struct mark *m, struct err *e)
+{
+    for (int k = 0; k < 32; k++) {
+        int used = 0;
+        snprintf(m->text, sizeof m->text, "\xef\xb7%c", 0x90 + k);
+        for (int i = 0; i < c->n && !used; i++)
+            used = has(c->all[i].content, m) || has(c->all[i].thought, m) || has(c->all[i].more, m) || has(c->all[i].role, m);
+        if (!used && !has(c->tools, m) && !has(c->args, m))
+            return 0;
+    }
+    return err_set(e, ERR_FORMAT, "the conversation has all of the characters U+FDD0 to U+FDEF, which are none");
+}
+
+/* A copy with marks; NULL: no memory. */
+static char *marked(const struct chat *c, const struct mark *m, const char *s)
+{
+    size_t len = strlen(s), bytes, n = 0;
+    for (size_t at = 0; (at = tokenizer_next_control(c->tokenizer, s, len, at, &bytes)) < len; at++)
+        n++;
+    char *out = malloc(len + n * MARK_BYTES + 1), *to = out;
+    size_t from = 0;
+    for (size_t at = 0; out && (at = tokenizer_next_control(c->tokenizer, s, len, at, &bytes)) < len; at++) {
+        size_t first = at + 1;
+        while (((unsigned char)s[first] & 0xc0) == 0x80)
+            first++;
+        memcpy(to, s + from, first - from);
+        to += first - from;
+        memcpy(to, m->text, MARK_BYTES);
+        to += MARK_BYTES;
+        from = first;
+    }
+    if (out)
+        strcpy(to, s + from);
+    return out;
+}
+
+/* Frees the text of marks; *at, malloc'd: where they were. */
+static int unmark(const struct mark *m, char *text, size_t *len, uint32_t **at, size_t *n, struct err *e)
+{
+    size_t count = 0, kept = 0;
+    for (const char *s = text; (s = strstr(s, m->text)); s += MARK_BYTES)
+        count++;
+    if (!(*at = malloc((count + 1) * sizeof **at)))
+        return err_set(e, ERR_NOMEM, "out of memory for a chat");
+    *n = 0;
+    for (size_t i = 0; i < *len;) {
+        if (*n < count && !strncmp(text + i, m->text, MARK_BYTES)) {
+            (*at)[(*n)++] = (uint32_t)kept;
+            i += MARK_BYTES;
+        } else {
+            text[kept++] = text[i++];
+        }
+    }
+    text[*len = kept] = 0;
+    return 0;
+}
+
+static struct js *message_marked(const struct chat *c, const struct message *of, const struct mark *m)
+{
+    struct message own = { .role = marked(c, m, of->role), .content = marked(c, m, of->content),
+                           .thought = of->thought ? marked(c, m, of->thought) : NULL, .more = of->more ? marked(c, m, of->more) : NULL };
+    int whole = own.role && own.content && !of->thought == !own.thought && !of->more == !own.more;
+    struct js *j = whole ? message_object(&own, c->objects) : NULL;
+    message_free(&own);
+    return j;
+}
+
+static struct js *messages(const struct chat *c, const struct mark *m)
 {
     struct js *all = js_array();
     for (int i = 0; i < c->n; i++) {
-        struct js *m = message_object(&c->all[i], objects);
-        if (!m) {
+        struct js *j = m ? message_marked(c, &c->all[i], m) : message_object(&c->all[i], 0);
+        if (!j) {
             js_free(all);
             return NULL;
         }
-        js_append(all, m);
+        js_append(all, j);
     }
     return all;
 }
@@ -282,10 +363,12 @@ static void set_ours(const struct chat *c, struct js *vars, int off)
         js_set_bool(vars, "enable_thinking", 0);
 }
 
-int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e)
+static int render(const struct chat *c, int off, const struct mark *m, char **text, size_t *len, struct err *e)
 {
+    char *given = c->tools ? marked(c, m, c->tools) : NULL;
     struct js *vars = c->args ? js_parse(c->args, strlen(c->args), "template_args", e) : js_object();
-    struct js *all = messages(c, c->objects), *tools = c->tools ? js_parse(c->tools, strlen(c->tools), "tools", e) : NULL;
+    struct js *all = messages(c, m), *tools = given ? js_parse(given, strlen(given), "tools", e) : NULL;
+    free(given);
     if (!vars || !all || (c->tools && !tools)) {
         js_free(vars);
         js_free(all);
@@ -301,16 +384,39 @@ int chat_render(const struct chat *c, int off, char **text, size_t *len, struct 
     return r;
 }
 
+/* Without marks; *at, malloc'd: where they were. */
+static int render_plain(const struct chat *c, int off, char **text, size_t *len, uint32_t **at, size_t *n, struct err *e)
+{
+    struct mark m;
+    int r = pick_mark(c, &m, e);
+    if (r < 0 || (r = render(c, off, &m, text, len, e)) < 0)
+        return r;
+    if ((r = unmark(&m, *text, len, at, n, e)) < 0)
+        free(*text);
+    return r;
+}
+
+int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e)
+{
+    uint32_t *plain = NULL;
+    size_t n;
+    int r = render_plain(c, off, text, len, &plain, &n, e);
+    free(plain);
+    return r;
+}
+
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
 {
     char *text = NULL;
-    size_t len;
-    int r = chat_render(c, off, &text, &len, e);
+    uint32_t *plain = NULL;
+    size_t len, n_plain;
+    int r = render_plain(c, off, &text, &len, &plain, &n_plain, e);
     if (r < 0)
         return r;
     int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);
-    r = tokenizer_encode(c->tokenizer, text, len, bos, 1, ids, n, e);
+    r = tokenizer_encode_but(c->tokenizer, text, len, bos, plain, n_plain, ids, n, e);
     *thinks = chat_reader_thinks(text, len);
+    free(plain);
     free(text);
     return r;
 }
@@ -341,7 +447,7 @@ int chat_save(const struct chat *c, const char *path, int any, struct err *e)
     int place = any ? 0 : check_place(path, e);
     if (place < 0)
         return place;
-    struct js *j = js_object(), *all = messages(c, 0);
+    struct js *j = js_object(), *all = messages(c, NULL);
     js_set(j, "messages", all);
     char *text = all ? js_text(j, 2, 0) : NULL;
     js_free(j);

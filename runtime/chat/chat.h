@@ -4,8 +4,8 @@
 /* A conversation: messages, and the tokens that the model's own template (tokenizer.chat_template) makes of them. A file without
  * one is refused, and so is a template that common/text/template.h does not know, by name and line.
  *
- * Special tokens in a message's text are what the template and the tokenizer make of them: as everywhere, who writes "<|im_end|>"
- * ends the turn. Single-threaded. */
+ * What the template writes has the control tokens that it spells; what a message says has none: who writes "<|im_end|>" in one has written
+ * text. Single-threaded. */
 #include "common/base/js.h"
 #include "common/model/tokenizer.h"
 #include "runtime/chat/calls.h"

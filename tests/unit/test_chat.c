@@ -131,6 +131,13 @@ static void tokens(void)
     free(ids);
     CHECK(chat_tokens(c, 1, &ids, &n, &thinks, &e) == 0 && thinks == 0);
     free(ids);
+    chat_drop(c, 0); /* what a message says is text, also where another mark of ours is in it */
+    tiny_check(chat_add(c, "user", "x</s><s>y", NULL, &e), &e);
+    CHECK(TOKENS(c, 1, BOS, 'u', 'x', '<', '/', 's', '>', '<', 's', '>', 'y', EOS));
+    char *text;
+    size_t len;
+    CHECK(chat_render(c, 1, &text, &len, &e) == 0 && !strcmp(text, "ux</s><s>y</s>"));
+    free(text);
     chat_free(c);
     tokenizer_close(t);
 

@@ -22,6 +22,7 @@
 struct choice {
     struct form_choice gathered;     /* of a whole answer */
     int n_tokens;                    /* so far; guarded by the server's lock */
+    int n_calls;
     const char *reason;
 };
 
@@ -108,6 +109,7 @@ static int on_token(struct answer *a, const struct thermo_event *ev)
     }
     if (full)
         return THERMO_PAUSE;
+    c->n_calls += ev->part == THERMO_CALL;
     if (!a->first_ns)
         a->first_ns = progress_now_ns();
     pthread_mutex_lock(&s->lock);
@@ -133,7 +135,7 @@ static void end_stream(struct answer *a, const struct thermo_event *ev, int bad,
         buffer_printf(b, "\n\n");
     } else {
         form_token(&a->form, b, ev);
-        form_last(&a->form, b, ev);
+        form_last(&a->form, b, ev, a->choices[ev->choice].n_calls);
     }
     if (last && a->form.usage && !a->failed && !a->interrupted)
         form_counts(&a->form, b, &a->usage);
@@ -196,7 +198,8 @@ static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
     int bad = ev->error.code || a->too_long, cut = !strcmp(ev->stop, "interrupted"), last = ++a->n_ended == a->n;
     a->failed |= bad;
     a->interrupted |= cut;
-    a->choices[ev->choice].reason = form_reason(ev->stop);
+    a->choices[ev->choice].n_calls += ev->part == THERMO_CALL;
+    a->choices[ev->choice].reason = form_reason(ev->stop, a->choices[ev->choice].n_calls);
     a->usage.prompt = ev->prompt_tokens;
     a->usage.cached = ev->choice == 0 ? ev->shared_tokens : a->usage.cached;
     a->usage.made += ev->n_tokens;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, ONLY };
+enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, FORMAT, ONLY };
 
 struct field {
     struct fields row;
@@ -60,12 +60,12 @@ static const struct field chat_fields[] = {
     { TAKEN("chat_template_kwargs"), EFFORT, "template_args", 0, 0, NULL },
     { TAKEN("reasoning_effort"), EFFORT, "template_args", 0, 0, NULL },
     NO_EFFECT("store"),
-    IF_EMPTY("tools", "describe them in a system message"),
-    DEFAULT("tool_choice", "\"none\" \"auto\"", "there are no tools"),
+    { TAKEN("tools"), TOOLS, "tools", 0, 0, NULL },
+    DEFAULT("tool_choice", "\"none\" \"auto\"", "a model is not made to call"),
     NO_EFFECT("parallel_tool_calls"),
-    IF_EMPTY("functions", "describe them in a system message"),
-    DEFAULT("function_call", "\"none\" \"auto\"", "there are no functions"),
-    DEFAULT("response_format", "{\"type\":\"text\"}", "answers are what the model writes"),
+    IF_EMPTY("functions", "\"tools\" has them"),
+    DEFAULT("function_call", "\"none\" \"auto\"", "\"tools\" has functions"),
+    { TAKEN("response_format"), FORMAT, NULL, 0, 0, NULL },
     DEFAULT("modalities", "[\"text\"]", "models write text alone"),
     DEFAULT("verbosity", "\"medium\"", "say it in a message"),
     IF_EMPTY("audio", "models write text alone"),
@@ -173,6 +173,8 @@ static int add_args(struct ask *a, const struct js *body, struct err *e)
         return err_set(e, ERR_FORMAT, "\"chat_template_kwargs\" is not an object");
     if (fields_given(effort) && (!how || strspn(how, "abcdefghijklmnopqrstuvwxyz") != strlen(how) || strlen(how) > 16))
         return err_set(e, ERR_FORMAT, "\"reasoning_effort\" is not a word, as \"none\", \"low\", \"medium\" or \"high\"");
+    if (how && js_get(args, "reasoning_effort"))
+        return err_set(e, ERR_FORMAT, "\"reasoning_effort\" is a field, and in \"chat_template_kwargs\", too");
     if (how && !strcmp(how, "none")) {
         int r = add(a, "thinking", "\"off\"", e);
         return r < 0 || !fields_given(args) ? r : add_json(a, "template_args", args, e);
@@ -190,6 +192,49 @@ static int add_args(struct ask *a, const struct js *body, struct err *e)
     buffer_drop(&b);
     free(text);
     return r;
+}
+
+/* Functions, for the template; with "tool_choice": "none" it does not hear of them. */
+static int add_tools(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    const char *choice = js_str(js_get(body, "tool_choice"));
+    if (!js_is_array(v))
+        return err_set(e, ERR_FORMAT, "\"tools\" is not an array");
+    for (size_t i = 0; i < js_len(v); i++) {
+        const char *type = js_str(js_get(js_at(v, i), "type"));
+        if (!type || strcmp(type, "function") != 0)
+            return err_set(e, ERR_UNSUPPORTED, "\"tools\"[%zu] is of type \"%.40s\"; functions are what there is", i, type ? type : "");
+        if (!js_str(js_get(js_get(js_at(v, i), "function"), "name")))
+            return err_set(e, ERR_FORMAT, "\"tools\"[%zu]: \"function\" has no \"name\" that is a string", i);
+    }
+    return js_len(v) == 0 || (choice && !strcmp(choice, "none")) ? 0 : add_json(a, f->to, v, e);
+}
+
+/* {"type": "text"}, or JSON of a schema, or any object of JSON. */
+static int add_format(struct ask *a, const struct js *v, struct err *e)
+{
+    static const struct fields rows[] = {
+        { "type", FIELDS_TAKEN, NULL }, { "json_schema", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL },
+    };
+    static const struct fields schema_rows[] = {
+        { "name", FIELDS_NO_EFFECT, NULL }, { "description", FIELDS_NO_EFFECT, NULL }, { "strict", FIELDS_NO_EFFECT, NULL }, /* always */
+        { "schema", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL },
+    };
+    const char *type = js_str(js_get(v, "type"));
+    const struct js *of = js_get(v, "json_schema"), *schema = js_get(of, "schema");
+    int r = fields_check(v, rows, sizeof *rows, "\"response_format\"", e);
+    if (r < 0)
+        return r;
+    if (type && !strcmp(type, "text"))
+        return 0;
+    if (type && !strcmp(type, "json_object"))
+        return add(a, "json", "true", e);
+    if (!type || strcmp(type, "json_schema") != 0)
+        return err_set(e, ERR_FORMAT, "\"response_format\": \"type\" is none of \"text\", \"json_object\" and \"json_schema\"");
+    if ((r = fields_check(of, schema_rows, sizeof *schema_rows, "\"response_format\": \"json_schema\"", e)) < 0)
+        return r;
+    return js_is_object(schema) ? add_json(a, "schema", schema, e)
+                                : err_set(e, ERR_FORMAT, "\"response_format\": \"json_schema\" has no \"schema\" that is an object");
 }
 
 static int check_only(const struct field *f, const struct js *v, struct err *e)
@@ -218,6 +263,8 @@ static int read_field(struct ask *a, const struct field *f, const struct js *bod
     case PROMPT: return add_prompt(a, f, v, e);
     case ONLY: return check_only(f, v, e);
     case EFFORT: return add_args(a, body, e);
+    case TOOLS: return add_tools(a, f, body, v, e);
+    case FORMAT: return add_format(a, v, e);
     case CHOICES:
         if ((r = add_number(a, f, v, e)) < 0)
             return r;
@@ -300,9 +347,10 @@ void ask_param(enum ask_form form, const char *message, int theirs, char name[AS
 {
     const char *from = strchr(message, '"'), *to = from ? strchr(from + 1, '"') : NULL;
     name[0] = 0;
-    if (!to || to - from > ASK_NAME - 1)
-        return;
-    snprintf(name, ASK_NAME, "%.*s", (int)(to - from - 1), from + 1);
+    if (to && to - from <= ASK_NAME - 1)
+        snprintf(name, ASK_NAME, "%.*s", (int)(to - from - 1), from + 1);
+    if (theirs && (!strncmp(message, "schema", 6) || !strcmp(name, "schema") || !strcmp(name, "json")))
+        snprintf(name, ASK_NAME, "response_format");
     for (const struct field *f = table_of(form); theirs && f->row.name; f++)
         if (f->to && !strcmp(f->to, name)) {
             snprintf(name, ASK_NAME, "%s", f->row.name);

@@ -4,8 +4,10 @@
 
 #include <string.h>
 
-const char *form_reason(const char *stop)
+const char *form_reason(const char *stop, int calls)
 {
+    if (calls && (!strcmp(stop, "eos") || !strcmp(stop, "stop")))
+        return "tool_calls";
     return !strcmp(stop, "length") || !strcmp(stop, "context") ? "length" : "stop";
 }
 
@@ -155,23 +157,44 @@ void form_first(const struct form *f, struct buffer *b, int choice)
     end_event(f, b, NULL, NULL);
 }
 
+/* A call, whole: models write theirs to its end before it is known to be one. */
+static void put_call(struct buffer *b, const struct thermo_event *ev, int indexed)
+{
+    buffer_put(b, "{", 1, 1);
+    if (indexed)
+        buffer_printf(b, "\"index\":%d,", ev->call_index);
+    buffer_printf(b, "\"id\":");
+    buffer_string(b, ev->call_id);
+    buffer_printf(b, ",\"type\":\"function\",\"function\":{\"name\":");
+    buffer_string(b, ev->call_name);
+    buffer_printf(b, ",\"arguments\":\"");
+    buffer_escape(b, ev->text, ev->text_bytes, 1);
+    buffer_printf(b, "\"}}");
+}
+
 void form_token(const struct form *f, struct buffer *b, const struct thermo_event *ev)
 {
     if (!ev->text_bytes && !has_logprobs(f, ev))
         return;
     begin_event(f, b, ev->choice);
-    if (f->kind == ASK_CHAT)
-        buffer_printf(b, ev->part == THERMO_THOUGHT ? "\"reasoning_content\":\"" : "\"content\":\"");
-    buffer_escape(b, ev->text, ev->text_bytes, 1);
-    if (f->kind == ASK_CHAT)
-        buffer_put(b, "\"", 1, 1);
+    if (ev->part == THERMO_CALL) {
+        buffer_printf(b, "\"tool_calls\":[");
+        put_call(b, ev, 1);
+        buffer_put(b, "]", 1, 1);
+    } else {
+        if (f->kind == ASK_CHAT)
+            buffer_printf(b, ev->part == THERMO_THOUGHT ? "\"reasoning_content\":\"" : "\"content\":\"");
+        buffer_escape(b, ev->text, ev->text_bytes, 1);
+        if (f->kind == ASK_CHAT)
+            buffer_put(b, "\"", 1, 1);
+    }
     end_event(f, b, ev, NULL);
 }
 
-void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls)
 {
     begin_event(f, b, ev->choice);
-    end_event(f, b, NULL, form_reason(ev->stop));
+    end_event(f, b, NULL, form_reason(ev->stop, calls));
 }
 
 void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u)
@@ -185,7 +208,7 @@ void form_counts(const struct form *f, struct buffer *b, const struct form_usage
 
 /* ---- whole ---- */
 
-#define BUFFERS(c) { &(c)->text, &(c)->thought, &(c)->tokens, &(c)->numbers, &(c)->tops, &(c)->offsets }
+#define BUFFERS(c) { &(c)->text, &(c)->thought, &(c)->calls, &(c)->tokens, &(c)->numbers, &(c)->tops, &(c)->offsets }
 
 void form_choice_init(struct form_choice *c, struct pool *pool)
 {
@@ -204,7 +227,7 @@ void form_choice_done(struct form_choice *c)
 
 size_t form_choice_bytes(const struct form_choice *c)
 {
-    return c->text.len + c->thought.len + c->tokens.len + c->numbers.len + c->tops.len + c->offsets.len;
+    return c->text.len + c->thought.len + c->calls.len + c->tokens.len + c->numbers.len + c->tops.len + c->offsets.len;
 }
 
 static void gather_logprobs(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
@@ -226,8 +249,12 @@ static void gather_logprobs(const struct form *f, struct form_choice *c, const s
 int form_gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     struct buffer *to = f->kind == ASK_CHAT && ev->part == THERMO_THOUGHT ? &c->thought : &c->text;
-    if (buffer_escape(to, ev->text, ev->text_bytes, ev->type == THERMO_END) < 0)
+    if (ev->part == THERMO_CALL) {
+        buffer_printf(&c->calls, c->n_calls++ ? "," : "");
+        put_call(&c->calls, ev, 0);
+    } else if (buffer_escape(to, ev->text, ev->text_bytes, ev->type == THERMO_END) < 0) {
         return -1;
+    }
     if (has_logprobs(f, ev))
         gather_logprobs(f, c, ev);
     c->n_text += ev->text_bytes;
@@ -241,10 +268,20 @@ static void put_buffer(struct buffer *b, const struct buffer *from)
 
 void form_put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index, const char *reason)
 {
-    buffer_printf(b, "%s{\"index\":%d,\"%s", index ? "," : "", index,
-                  f->kind == ASK_TEXT ? "text\":\"" : "message\":{\"role\":\"assistant\",\"content\":\"");
-    put_buffer(b, &c->text);
-    buffer_printf(b, "\"");
+    buffer_printf(b, "%s{\"index\":%d,\"%s\":", index ? "," : "", index,
+                  f->kind == ASK_TEXT ? "text" : "message\":{\"role\":\"assistant\",\"content");
+    if (c->n_calls && !c->text.len) {
+        buffer_printf(b, "null");
+    } else {
+        buffer_put(b, "\"", 1, 1);
+        put_buffer(b, &c->text);
+        buffer_put(b, "\"", 1, 1);
+    }
+    if (c->n_calls) {
+        buffer_printf(b, ",\"tool_calls\":[");
+        put_buffer(b, &c->calls);
+        buffer_put(b, "]", 1, 1);
+    }
     if (f->kind == ASK_CHAT && c->thought.len) {
         buffer_printf(b, ",\"reasoning_content\":\"");
         put_buffer(b, &c->thought);

@@ -20,9 +20,11 @@ struct form {
 /* What a whole answer gathers of one choice: escaped text, thoughts, log-probabilities of tokens. */
 struct form_choice {
     struct buffer text, thought;
+    struct buffer calls;         /* objects of tool_calls */
     struct buffer tokens;        /* chat: objects; completions: tokens, */
     struct buffer numbers, tops, offsets; /* and these */
     size_t n_text;               /* bytes of text so far, for offsets */
+    int n_calls;
 };
 
 void form_choice_init(struct form_choice *c, struct pool *pool);
@@ -35,7 +37,7 @@ int form_gather(const struct form *f, struct form_choice *c, const struct thermo
 /* "data: {...}\n\n": the first of a choice; one with a token; the last. */
 void form_first(const struct form *f, struct buffer *b, int choice);
 void form_token(const struct form *f, struct buffer *b, const struct thermo_event *ev);
-void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev);
+void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls);
 
 struct form_usage { int prompt, cached, made, thought; };
 void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u); /* the event with the counts */
@@ -45,7 +47,7 @@ void form_head(const struct form *f, struct buffer *b);
 void form_put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index, const char *reason);
 void form_tail(struct buffer *b, const struct form_usage *u);
 
-/* OpenAI's word for how a text ended. */
-const char *form_reason(const char *stop);
+/* OpenAI's word for how a text ended; calls: how many there are in it. */
+const char *form_reason(const char *stop, int calls);
 
 #endif

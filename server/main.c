@@ -36,13 +36,13 @@ struct args {
     int fd;               /* that listens already, or -1 */
     struct door door;
     uint64_t memory, body, buffers;
-    int port, connections, sequences, n_more;
+    int port, connections, sequences, schemas, n_more;
     char **more;
 };
 
 static void init(struct args *a)
 {
-    *a = (struct args){ .port = 8080, .fd = -1, .connections = 64, .body = 1 << 20, .buffers = 4 << 20 };
+    *a = (struct args){ .port = 8080, .schemas = 2, .fd = -1, .connections = 64, .body = 1 << 20, .buffers = 4 << 20 };
 }
 
 /* Others reach it with a key alone. */
@@ -84,6 +84,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .def = "that of its file" },
         { .name = "connections", .type = OPT_INT, .dest = &a->connections, .arg = "N", .min = 1, .max = 4096,
           .help = "Connections at once; further ones get status 503.", .def = "64" },
+        { .name = "schemas", .type = OPT_INT, .dest = &a->schemas, .arg = "N", .min = 0, .max = 64,
+          .help = "Different schemas that requests may have at once (response_format); each takes 1.5 MB and more.", .def = "2" },
         { .name = "max-body", .type = OPT_SIZE, .dest = &a->body, .arg = "SIZE", .min = 1024, .max = 1 << 30,
           .help = "Bytes of a request, and of an answer that is not streamed.", .def = "1MiB" },
         { .name = "buffers", .type = OPT_SIZE, .dest = &a->buffers, .arg = "SIZE", .min = 65536, .max = 0x1p40,
@@ -223,9 +225,8 @@ static int run(struct server *s, const struct args *a, const struct cancel *aske
     for (int i = 0; i < a->n_more; i++)
         more[i] = a->more[i];
     p.o = (struct thermo_options){ .size = sizeof p.o, .model = a->model, .plan = a->plan, .memory_bytes = a->memory,
-                                   .sequences = a->sequences,
-                                   .more = more, .cancel = &p.cancel, .messages = 1, .pause_ms = PAUSE_MS,
-                                   .reserved_bytes = reserve_of(s, a) };
+                                   .sequences = a->sequences, .more = more, .cancel = &p.cancel, .pause_ms = PAUSE_MS,
+                                   .messages = 1, .calls = 1, .schemas = a->schemas, .reserved_bytes = reserve_of(s, a) };
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &was); /* signals are this thread's */
     int failed = pthread_create(&thread, NULL, step, &p);

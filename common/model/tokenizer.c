@@ -773,8 +773,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
     return encode(t, text, len, bos, &(struct looked_for){ .all = parse_special }, true, out, n, e);
 }
 
-int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain, int32_t **out,
-                         int *n, struct err *e)
+int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain,
+                         int32_t **out, int *n, struct err *e)
 {
     return encode(t, text, len, bos, &(struct looked_for){ true, plain, n_plain }, true, out, n, e);
 }

@@ -45,9 +45,10 @@ void tokenizer_close(struct tokenizer *t);
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
                      int parse_special, int32_t **out, int *n, struct err *e);
 
-/* The same with parse_special, of a text in which a control token that goes over one of the places plain[0..n_plain), which rise, is text. */
-int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain, int32_t **out,
-                         int *n, struct err *e);
+/* The same with parse_special, of a text in which a control token that goes over one of the places plain[0..n_plain), which rise, is
+ * text. */
+int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain,
+                         int32_t **out, int *n, struct err *e);
 
 /* Where in text[from..len) the first control token is spelled, and in how many bytes; len: none is. */
 size_t tokenizer_next_control(const struct tokenizer *t, const char *text, size_t len, size_t from, size_t *bytes);

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import openai
+import pydantic
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_params
 
@@ -87,6 +88,22 @@ def forms(c):
     point(e is not None, 'a path that is not there: NotFoundError')
 
 
+class Animal(pydantic.BaseModel):
+    name: str
+    legs: int
+
+
+def shaped(c):
+    a = c.chat.completions.parse(model='m', messages=said('A cat'), max_tokens=200, seed=2, response_format=Animal)
+    point(isinstance(a.choices[0].message.parsed, Animal), 'an answer as an object of a class', repr(a))
+    tool = {'type': 'function', 'function': {'name': 'f', 'parameters': {'type': 'object', 'properties': {'x': {'type': 'integer'}}}}}
+    call = {'type': 'json_schema', 'json_schema': {'name': 'call', 'schema': {'const': {'name': 'f', 'parameters': {'x': 7}}}}}
+    with c.chat.completions.stream(model='m', messages=said('A cat'), max_tokens=100, tools=[tool], response_format=call) as s:
+        got = s.get_final_completion().choices[0]
+    point(got.finish_reason == 'tool_calls' and got.message.tool_calls[0].function.name == 'f' and json.loads(got.message.tool_calls[0].function.arguments) == {'x': 7},
+          'a call of a tool, streamed', repr(got))
+
+
 def parameters():
     for path, kind, body in (('chat/completions', chat_params.CompletionCreateParamsBase, {'messages': said('x')}),
                              ('completions', completion_create_params.CompletionCreateParamsBase, {'prompt': 'x'})):
@@ -147,6 +164,7 @@ def crowd(c):
 
 
 forms(client())
+shaped(client())
 parameters()
 crowd(client())
 server.terminate()

@@ -10,6 +10,7 @@ cat > "$tmp/template" << 'T'
 {%- for m in messages %}
     {{- '[' ~ m.role ~ '] ' ~ m.content | trim ~ '\n' }}
 {%- endfor %}
+{%- if tools %}Environment: ipython {"name": "", "parameters": {}}{% endif %}
 {%- if add_generation_prompt %}{{ '[teller]' }}{% endif %}
 T
 "$python" -B tests/cli/server-openai.py "$BIN" "$tmp/split.thermo" "$tmp/split.json" "$tmp/template"

@@ -108,8 +108,9 @@ def whole(s):
 def errors(s):
     cases = [(user('x', max_token=3), 'max_token', 'the nearest is "max_tokens"'), (user('x', temperature=-1), 'temperature', 'from 0 to 100'),
              ({'temperature': 0}, 'messages', 'is missing'), (user('x', stream='yes'), 'stream', 'true or false'),
-             (user('x', tools=[{}]), 'tools', 'not supported'), (user('x', stop=3), 'stop', 'neither'),
-             (user('x', max_completion_tokens=5), 'max_tokens', 'differ'), (user('x', response_format={'type': 'json_object'}), 'response_format', 'alone'),
+             (user('x', tools=[{}]), 'tools', 'functions are what'), (user('x', tools=[{'type': 'function', 'function': {}}]), 'tools', '"name"'), (user('x', tool_choice='required'), 'tool_choice', 'alone'), (user('x', stop=3), 'stop', 'neither'),
+             (user('x', max_completion_tokens=5), 'max_tokens', 'differ'), (user('x', response_format={'type': 'grammar'}), 'response_format', 'none of'), (user('x', response_format={'type': 'json_schema', 'json_schema': {
+                 'schema': {'not': {}}}}), 'response_format', '"not"'),
              ({'messages': [{'role': 'user', 'contents': 'x'}]}, 'messages', '"contents"'), ({'messages': 3}, 'messages', 'not an array'),
              (user('x', stream_options={'usage': True}), 'stream_options', '"usage"'), (b'{', None, 'ends in the middle'), (b'[]', None, 'no JSON object'),
              (b'', None, 'ends in the middle')]
@@ -167,6 +168,33 @@ def several(s):
     point(e['param'] == 'top_logprobs', 'top_logprobs without logprobs', str(e))
 
 
+def shaped(s):
+    """Answers that are JSON of a schema; calls of tools."""
+    schema = {'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 8}, 'n': {'type': 'integer', 'minimum': 0, 'maximum': 99}},
+              'required': ['name', 'n'], 'additionalProperties': False}
+    ask = user('A cat', max_tokens=100, temperature=1, seed=3, response_format={'type': 'json_schema', 'json_schema': {'name': 'x', 'strict': True, 'schema': schema}})
+    c = json.loads(s.ask('/v1/chat/completions', ask)[2])['choices'][0]
+    a = json.loads(c['message']['content'])
+    point(sorted(a) == ['n', 'name'] and 0 <= a['n'] <= 99 and len(a['name']) <= 8 and c['finish_reason'] == 'stop', 'response_format: json_schema', str(c))
+    text = ''.join(e['choices'][0]['delta'].get('content', '') for e in s.events('/v1/chat/completions', ask))
+    point(text == c['message']['content'], 'streamed', text)
+    tools = [{'type': 'function', 'function': {'name': 'f', 'parameters': {'type': 'object', 'properties': {'x': {'type': 'integer'}}}}}]
+    made = {'type': 'json_schema', 'json_schema': {'schema': {'const': {'name': 'f', 'parameters': {'x': 7}}}}} # what the model would write
+    ask = user('A cat', max_tokens=100, tools=tools, response_format=made, seed=5)
+    c = json.loads(s.ask('/v1/chat/completions', ask)[2])['choices'][0]
+    call = c['message']['tool_calls'][0]
+    point(c['finish_reason'] == 'tool_calls' and c['message']['content'] is None and call['type'] == 'function' and call['function']['name'] == 'f'
+          and json.loads(call['function']['arguments']) == {'x': 7} and call['id'], 'a call of a tool', str(c))
+    events = [e['choices'][0] for e in s.events('/v1/chat/completions', ask)]
+    calls = [x for e in events for x in e['delta'].get('tool_calls', [])]
+    point(calls == [{'index': 0, **call}] and events[-1]['finish_reason'] == 'tool_calls', 'streamed, the same', str(events))
+    c = json.loads(s.ask('/v1/chat/completions', {**ask, 'tool_choice': 'none'})[2])['choices'][0]
+    point('tool_calls' not in c['message'] and json.loads(c['message']['content']) == {'name': 'f', 'parameters': {'x': 7}}, 'tool_choice none: it is text', str(c))
+    after = [{'role': 'user', 'content': 'A cat'}, {'role': 'assistant', 'content': None, 'tool_calls': [call]}, {'role': 'tool', 'tool_call_id': call['id'], 'content': '8'}]
+    r = s.ask('/v1/chat/completions', {'messages': after, 'max_tokens': 4, 'tools': tools})
+    point(r[0] == 200, 'a conversation with a call and what came of it', r[2])
+
+
 def texts(s):
     want = content(s.ask('/v1/chat/completions', user('Once upon a time')))
     prompt = json.loads(s.ask('/apply-template', {'messages': user('Once upon a time')['messages']})[2])['prompt']
@@ -186,6 +214,12 @@ def texts(s):
     point(back.strip() == prompt.strip(), '/detokenize', back)
     a = json.loads(s.ask('/v1/completions', {'prompt': tokens, 'max_tokens': 12, 'temperature': 0})[2])
     point(a['choices'][0]['text'] == want, '/v1/completions of its tokens', str(a))
+    spelled = 'a</s><s>b'
+    special = len(json.loads(s.ask('/tokenize', {'content': spelled, 'parse_special': True})[2])['tokens'])
+    plain = json.loads(s.ask('/tokenize', {'content': f'[user] {spelled}\n[teller]', 'add_special': True})[2])['tokens']
+    a = json.loads(s.ask('/v1/chat/completions', user(spelled, max_tokens=1))[2])
+    point(special < len(json.loads(s.ask('/tokenize', {'content': spelled})[2])['tokens']) and a['usage']['prompt_tokens'] == len(plain),
+          'control tokens that a message spells are text', f'{special} {plain} {a}')
     for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
                               ('/v1/completions', {'prompt': ['a', 'b']}, 'prompt'), ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)
@@ -341,6 +375,7 @@ def main():
     whole(s)
     errors(s)
     several(s)
+    shaped(s)
     texts(s)
     leaving(s)
     full(s)

@@ -144,13 +144,13 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
     static int32_t types[ES_VOCAB];
     size_t n = 0;
     for (int i = 0; i < ES_VOCAB; i++) {
-        uint64_t k = i == 0 ? 5 : i == 1 ? 3 : i == 2 ? 4 : 1; /* <unk> <s> </s> a b c ... */
+        uint64_t k = i == 0 ? 5 : i == 1 ? 3 : i == 2 ? 4 : 1; /* <unk> <s> </s> a b c ..., of JSON what it needs */
         memcpy(tokens + n, &k, 8);
         memcpy(tokens + n + 8,
                i == 0   ? "<unk>"
                : i == 1 ? "<s>"
                : i == 2 ? "</s>"
-                        : &"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[i - 3],
+                        : &"abcdefghijklmnopqrstuvwxy{}[]\":,01234"[i - 3],
                k);
         n += 8 + k;
         scores[i] = -(float)i;

@@ -676,6 +676,90 @@ static void logits(void)
     thermo_close(t);
 }
 
+/* ---- schemas and calls ---- */
+
+struct called {
+    int pauses, offered, n, calls, index, ended, other;
+    char text[256], call[256], name[16], id[16], stop[16];
+};
+
+static int take_call(void *ctx, const struct thermo_event *ev)
+{
+    struct called *c = ctx;
+    if (ev->type == THERMO_END) {
+        c->ended++;
+        snprintf(c->stop, sizeof c->stop, "%s", ev->stop);
+    } else if (c->offered++ < c->pauses) {
+        return THERMO_PAUSE;
+    }
+    c->offered = 0;
+    if (ev->part == THERMO_CALL) {
+        snprintf(c->call, sizeof c->call, "%s", ev->text);
+        snprintf(c->name, sizeof c->name, "%s", ev->call_name);
+        snprintf(c->id, sizeof c->id, "%s", ev->call_id);
+        c->calls++;
+        c->index = ev->call_index;
+        c->other |= strlen(ev->text) != ev->text_bytes;
+    } else {
+        c->other |= ev->call_name != NULL;
+        strncat(c->text, ev->text, sizeof c->text - strlen(c->text) - 1);
+    }
+    return 0;
+}
+
+static struct called call_of(struct thermo *t, const char *asked, int pauses)
+{
+    struct called c = { .pauses = pauses };
+    const struct thermo_request q = { .size = sizeof q, .fields = asked, .fields_bytes = strlen(asked) };
+    struct thermo_error e = { 0 };
+    uint64_t id;
+    CHECK_MSG(thermo_submit(t, &q, take_call, &c, &id, &e) == 0, "%s", e.message);
+    while (!c.ended && !e.code)
+        thermo_step(t, 20, &e);
+    return c;
+}
+
+static void schemas_and_calls(void)
+{
+#define TOOLS "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"fun\"}}]"
+#define MADE "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"n\": 40, \"seed\": 3, "
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}ab{% endif %}"
+                                   "{# ipython {\"name\": \"\", \"parameters\": {}} #}";
+    static const char call[] = "\"schema\": {\"const\": {\"name\": \"fun\", \"parameters\": {\"a\": [1]}}}}";
+    const char *const more[] = { "-q", "--no-mlock", "--chat-template", template_path, NULL };
+    struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .messages = 1, .calls = 1,
+                                .schemas = 1 };
+    struct thermo *t = NULL;
+    struct thermo_error e = { 0 };
+    FILE *f = fopen(template_path, "w");
+    CHECK(f && fputs(template, f) > 0 && fclose(f) == 0);
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    CHECK(described(t, "\"calls\":\"llama\"") && described(t, "\"schemas\":1"));
+    char asked[512], first[16] = "";
+    snprintf(asked, sizeof asked, MADE TOOLS ", %s", call);
+    for (int pauses = 0; pauses < 3; pauses++) {
+        struct called c = call_of(t, asked, pauses);
+        CHECK_MSG(c.calls == 1 && c.index == 0 && !c.other && c.ended == 1 && !strcmp(c.stop, "eos"), "%d %s", c.calls, c.stop);
+        CHECK(!strcmp(c.call, "{\"a\":[1]}") && !strcmp(c.name, "fun") && !*c.text && strlen(c.id) == 9);
+        CHECK(!pauses || !strcmp(first, c.id));
+        memcpy(first, c.id, sizeof first);
+    }
+    snprintf(asked, sizeof asked, MADE "%s", call); /* no tools: text */
+    CHECK(!strcmp(call_of(t, asked, 0).text, "{\"name\":\"fun\",\"parameters\":{\"a\":[1]}}"));
+    struct called c = call_of(t, MADE "\"ignore_eos\": true, \"schema\": {\"type\": \"integer\", \"minimum\": 10, \"maximum\": 44}}", 1);
+    CHECK_MSG(strlen(c.text) == 2 && !strcmp(c.stop, "eos"), "'%s' %s", c.text, c.stop); /* whole, and nothing else may come */
+    refused(t, MADE "\"schema\": {\"not\": {}}}", THERMO_E_UNSUPPORTED, "\"not\"");
+    refused(t, MADE "\"schema\": {\"type\": \"integer\", \"minimum\": 55, \"maximum\": 54}}", THERMO_E_FORMAT, "no integer");
+    c = call_of(t, MADE "\"schema\": {\"const\": 99}}", 0); /* the vocabulary has no 9 */
+    CHECK_MSG(!strcmp(c.stop, "error"), "%s", c.stop);
+    thermo_close(t);
+    o.calls = o.schemas = 0;
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    refused(t, asked, THERMO_E_UNSUPPORTED, "--schemas");
+    thermo_close(t);
+    unlink(template_path);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -702,6 +786,7 @@ int main(void)
     known_before();
     wrong();
     messages();
+    schemas_and_calls();
     logits();
     unlink(pack_path);
     unlink(plan_path);

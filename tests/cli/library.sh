@@ -11,7 +11,7 @@ made()
 {
     MAKEFLAGS='' ${MAKE:-make} --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" PREFIX="$at" library "$B/thermo.pc" || return 1
     mkdir -p "$at/include" "$at/lib/pkgconfig"
-    PREFIX=$at B=$B BIN=$BIN scripts/install.sh list | grep -E ' (include|lib)/' > "$tmp/list"
+    PREFIX=$at B=$B BIN=$BIN scripts/install.sh list | grep -E ' (include|lib)/' | grep -v systemd > "$tmp/list"
     while read -r mode source place; do
         case $mode in
         link) ln -s "$source" "$at/$place" ;;

@@ -281,6 +281,8 @@ class Maker:
         return "{%" + self.pick("", "", "-", "-", "+") + " " + inner + " " + self.pick("", "", "-", "-", "+") + "%}"
 
     def out(self, d):
+        if self.r.random() < .03:
+            return "{{ (%s)|safe + %s + %s|safe + html }}" % (self.string(d), self.string(0), self.string(0))
         return "{{" + self.pick("", "", "-", "+") + " " + self.any(d) + " " + self.pick("", "", "-", "+") + "}}"
 
     def body(self, d, loop=False):

@@ -279,6 +279,41 @@ static const struct value *added(struct run *r, const struct value *a, const str
     return out;
 }
 
+static void put_escaped(struct run *r, struct sink *s, const struct value *v)
+{
+    static const struct { char c; const char *as; } signs[] = { { '&', "&amp;" }, { '<', "&lt;" }, { '>', "&gt;" }, { '\'', "&#39;" },
+                                                                { '"', "&#34;" } };
+    for (size_t i = 0; i < v->u.s.n; i++) {
+        size_t k = 0;
+        while (k < sizeof signs / sizeof *signs && (v->safe || signs[k].c != v->u.s.s[i]))
+            k++;
+        if (k < sizeof signs / sizeof *signs)
+            template_put(r, s, signs[k].as, strlen(signs[k].as));
+        else
+            template_put(r, s, v->u.s.s + i, 1);
+    }
+}
+
+const struct value *template_safe(struct run *r, const struct value *s)
+{
+    struct value *out = template_take(r, sizeof *out);
+    if (!out)
+        return &template_undefined;
+    *out = *s;
+    out->safe = s->kind == V_STR;
+    return out;
+}
+
+static const struct value *added_safe(struct run *r, const struct value *a, const struct value *b)
+{
+    struct sink s = { 0 };
+    if (r->failed)
+        return &template_undefined;
+    put_escaped(r, &s, a);
+    put_escaped(r, &s, b);
+    return template_safe(r, template_taken(r, &s));
+}
+
 static const struct value *whole(struct run *r, enum op op, int64_t a, int64_t b)
 {
     int64_t c = 0, rest;
@@ -317,7 +352,7 @@ static const struct value *binary(struct run *r, const struct node *n)
     if (a->kind == V_UNDEFINED || b->kind == V_UNDEFINED)
         return undefined_used(r, a->kind == V_UNDEFINED ? a : b);
     if (n->op == OP_ADD && a->kind == b->kind && (a->kind == V_STR || (a->kind == V_LIST && a->tuple == b->tuple)))
-        return added(r, a, b);
+        return a->kind == V_STR && (a->safe || b->safe) ? added_safe(r, a, b) : added(r, a, b);
     if (n->op == OP_MUL && (a->kind == V_STR || a->kind == V_LIST) && is_whole(b))
         return repeat(r, a, b->u.i);
     if (n->op == OP_MUL && (b->kind == V_STR || b->kind == V_LIST) && is_whole(a))

@@ -69,6 +69,12 @@ static const struct value *f_string(struct run *r, const struct value *v, const 
     return template_string(r, v);
 }
 
+static const struct value *f_safe(struct run *r, const struct value *v, const struct call *c)
+{
+    (void)c;
+    return template_safe(r, template_string(r, v));
+}
+
 static const struct value *f_list(struct run *r, const struct value *v, const struct call *c)
 {
     const struct value *in = template_elements(r, v), *out = template_list(r, false);
@@ -426,7 +432,7 @@ static const struct {
     { "default", f_default }, { "dictsort", f_dictsort }, { "first", f_first }, { "float", f_float }, { "indent", f_indent },
     { "int", f_int }, { "items", f_items }, { "join", f_join }, { "last", f_last }, { "length", f_length }, { "list", f_list },
     { "lower", f_lower }, { "map", f_map }, { "max", f_max }, { "min", f_min }, { "reject", f_reject }, { "rejectattr", f_rejectattr },
-    { "replace", f_replace }, { "reverse", f_reverse }, { "safe", f_string }, { "select", f_select }, { "selectattr", f_selectattr },
+    { "replace", f_replace }, { "reverse", f_reverse }, { "safe", f_safe }, { "select", f_select }, { "selectattr", f_selectattr },
     { "sort", f_sort }, { "string", f_string }, { "title", f_title }, { "tojson", template_json }, { "trim", f_trim },
     { "unique", f_unique }, { "upper", f_upper },
 };

@@ -67,6 +67,7 @@ struct list {
 struct value {
     enum kind kind;
     bool tuple;                 /* of a list: printed with parentheses */
+    bool safe;                  /* of a str: what is added to it has its HTML escaped (filter safe, jinja2's Markup) */
     union {
         int64_t i;              /* bool, int */
         double d;
@@ -161,6 +162,7 @@ struct text template_sub(struct text s, size_t from, size_t to);           /* by
 void template_print(struct run *r, struct sink *s, const struct value *v); /* as str() */
 void template_repr(struct run *r, struct sink *s, const struct value *v, int depth);
 const struct value *template_string(struct run *r, const struct value *v);
+const struct value *template_safe(struct run *r, const struct value *s); /* a str as it is, and safe */
 const struct value *template_json(struct run *r, const struct value *v, const struct call *c);
 const struct value *template_taken(struct run *r, struct sink *s);         /* what the sink holds, which is emptied */
 

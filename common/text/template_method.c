@@ -211,11 +211,15 @@ const struct value *template_titled(struct run *r, const struct value *v)
 {
     struct sink out = { 0 };
     bool inside = false;
-    for (size_t i = 0; v->kind == V_STR && i < v->u.s.n && !r->failed; i++) {
-        char c = v->u.s.s[i];
+    for (size_t i = 0, k; v->kind == V_STR && i < v->u.s.n && !r->failed; i += k) {
+        const char *s = v->u.s.s + i;
+        char c = *s;
+        uint32_t code = 0;
+        k = utf8_decode(s, v->u.s.n - i, &code);
+        k = k ? k : 1;
         c = !inside && c >= 'a' && c <= 'z' ? (char)(c - 32) : inside && c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-        inside = !((c >= 9 && c <= 13) || (c && strchr(" -({[<", c)));
-        template_put(r, &out, &c, 1);
+        inside = !(white(code) || (c && strchr("-({[<", c)));
+        template_put(r, &out, k == 1 ? &c : s, k);
     }
     return template_taken(r, &out);
 }

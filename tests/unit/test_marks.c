@@ -191,13 +191,12 @@ static void keyed(void)
     t = made(&v);
     CHECK(control(t, pad) && control(t, framed) && !tokenizer_is_eog(t, pad));
     tokenizer_close(t);
-    static const char *const ends[] = { "eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep" };
+#define ID(name) "tokenizer.ggml." name "_token_id"
+    static const char *const ends[] = { ID("eos"), ID("eot"), ID("eom"), ID("fim_pad"), ID("fim_rep"), ID("fim_sep") };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ends[i]);
-        v.edits[0] = (struct tiny_edit){ key, 'u', pad, NULL };
+        v.edits[0] = (struct tiny_edit){ ends[i], 'u', pad, NULL };
         t = made(&v);
-        CHECK_MSG(control(t, pad) && tokenizer_is_eog(t, pad), "%s", key);
+        CHECK_MSG(control(t, pad) && tokenizer_is_eog(t, pad), "%s", ends[i]);
         tokenizer_close(t);
     }
     /* U+FF5C as a vocabulary of bytes spells it */

@@ -122,6 +122,9 @@ static void filters_and_methods(void)
                 "Abc bc DE"));
     CHECK(gives("{{ d | dictsort }} {{ d | items | list | length }} {{ ['a', 'A'] | unique | list }}",
                 "[('a', [1, '\xc3\xa9\\n']), ('b', 1)] 2 ['a']"));
+    CHECK(gives("{{ 'a<' | safe + '<&' + '>' | safe + '\\'\"' }} {{ ('<' | safe) ~ '<' }} {{ '<' + '>' }} {{ 'x<' + '<' | safe }}",
+                "a<&lt;&amp;>&#39;&#34; << <> x&lt;<"));
+    CHECK(gives("{{ 'ab-cd e\xe2\x80\xa8gH' | title }}", "Ab-Cd E\xe2\x80\xa8Gh"));
     CHECK(gives("{{ '5' | int + 1 }} {{ 2.9 | int }} {{ 'x' | int }} {{ n | string + '!' }} {{ 'abc' | replace('b', '') }} "
                 "{{ 'a\nb' | indent(2) }}",
                 "6 2 0 3! ac a\n  b"));

@@ -32,8 +32,8 @@ enum { PART_T = 3 }; /* tokens of sixteen rows whose sums fit sixteen registers 
 #define IN_TURN(sum) __asm__("" : "+x"(sum))
 
 #if defined(__AVXVNNI__)
-/* Half h of a block (or all of it) of sixteen rows, whose bytes begin at q, and n tokens: the sums of its products. span 0: bytes are signed,
- * and become unsigned with an offset. */
+/* Half h of a block (or all of it) of sixteen rows, whose bytes begin at q, and n tokens: the sums of its products. span 0: bytes are
+ * signed, and become unsigned with an offset. */
 PRIM void gemm_dots(__m256i dot[2][PART_T], const uint8_t *q, const uint8_t *const x[PART_T], int h, int n, int sub, int span)
 {
     UNROLL
@@ -57,8 +57,8 @@ PRIM void gemm_dots(__m256i dot[2][PART_T], const uint8_t *q, const uint8_t *con
     }
 }
 #else
-/* Half h of a block (or all of it) of sixteen rows, whose bytes begin at q, and n tokens: the sums of its products. span: how many steps of
- * pairs are added in 16 bits, 0: bytes are signed. */
+/* Half h of a block (or all of it) of sixteen rows, whose bytes begin at q, and n tokens: the sums of its products. span: how many steps
+ * of pairs are added in 16 bits, 0: bytes are signed. */
 PRIM void gemm_dots(__m256i dot[2][PART_T], const uint8_t *q, const uint8_t *const x[PART_T], int h, int n, int sub, int span)
 {
     const int step = span ? span : 1;

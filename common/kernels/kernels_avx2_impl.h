@@ -16,6 +16,7 @@
 #define KERNELS_TILE_T   2
 #define KERNELS_PREFETCH 2304
 #define KERNELS_BLOCK_SUMS
+#define KERNELS_SCALES4_K4
 #define VF               __m256
 #define PRIM             static inline __attribute__((always_inline))
 

@@ -55,24 +55,28 @@ PRIM struct kg k_unsigned(struct kg w, int offset)
     return w;
 }
 
-/* Sums of fours of two blocks, or of one of their halves. */
-PRIM __m256i dot_pair(__m256i w, __m256i x, int table)
+/* Pairs of two blocks' products, or of one of their halves (hi NULL). bits: of w, 8: signed, whose pairs fill 16 bits. */
+PRIM __m256i dot_blocks(__m256i lo, const __m256i *hi, __m256i xlo, __m256i xhi, int bits)
 {
-    return widen_pairs(table ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x));
+    if (bits == 8)
+        return _mm256_add_epi32(widen_pairs(pairs_signed(lo, xlo)), widen_pairs(pairs_signed(*hi, xhi)));
+    const __m256i p = _mm256_maddubs_epi16(lo, xlo);
+    return hi ? _mm256_add_epi16(p, _mm256_maddubs_epi16(*hi, xhi)) : p;
 }
 
-PRIM __m256i dot_blocks(__m256i lo, __m256i hi, __m256i xlo, __m256i xhi, int table)
-{
-    if (table)
-        return _mm256_add_epi32(dot_pair(lo, xlo, 1), dot_pair(hi, xhi, 1));
-    return widen_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(lo, xlo), _mm256_maddubs_epi16(hi, xhi)));
-}
-
-/* Of two rows' sums of fours, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. */
-PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1)
+/* Of two rows' such sums, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. They are added in 16 bits for as long as they fit: a
+ * sum of dot_blocks is at most 508 times the largest byte, or 254 times that of a half (bits of 6). */
+PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1, int bits)
 {
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    return _mm256_permutevar8x32_epi32(_mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(b0, b1)), turn);
+    __m256i s;
+    if (bits == 8)
+        s = _mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(b0, b1));
+    else if (bits > 4)
+        s = _mm256_hadd_epi32(widen_pairs(_mm256_hadd_epi16(a0, a1)), widen_pairs(_mm256_hadd_epi16(b0, b1)));
+    else
+        s = widen_pairs(_mm256_hadd_epi16(_mm256_hadd_epi16(a0, a1), _mm256_hadd_epi16(b0, b1)));
+    return _mm256_permutevar8x32_epi32(s, turn);
 }
 
 /* Each sum of the blocks' halves (both: of the blocks) times k, for both rows. */
@@ -84,9 +88,8 @@ PRIM __m256i sums_times(const uint8_t *x, int half, int both, int k)
 }
 
 /* Rows r and r + 1. */
-PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset, int mins)
+PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset, int mins, int bits)
 {
-    const int table = offset == K_TABLE;
     __m256i lo[2], hi[2], dot[2];
     VF t = vf_zero();
     UNROLL
@@ -95,15 +98,16 @@ PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, co
         lo[i] = _mm256_permute2x128_si256(a, b, 0x20);
         hi[i] = _mm256_permute2x128_si256(a, b, 0x31);
     }
+#define DOT(r, i) dot_blocks(w[r].lo[i], &w[r].hi[i], lo[i], hi[i], bits)
+#define HALF(r, i, half) dot_blocks(w[r].half[i], NULL, half[i], half[i], bits)
     if (sub == 32)
-        dot[0] = fours(dot_blocks(w[0].lo[0], w[0].hi[0], lo[0], hi[0], table), dot_blocks(w[0].lo[1], w[0].hi[1], lo[1], hi[1], table),
-                       dot_blocks(w[1].lo[0], w[1].hi[0], lo[0], hi[0], table), dot_blocks(w[1].lo[1], w[1].hi[1], lo[1], hi[1], table));
+        dot[0] = fours(DOT(0, 0), DOT(0, 1), DOT(1, 0), DOT(1, 1), bits);
     else {
-        dot[0] = fours(dot_pair(w[0].lo[0], lo[0], 0), dot_pair(w[0].lo[1], lo[1], 0), dot_pair(w[1].lo[0], lo[0], 0),
-                       dot_pair(w[1].lo[1], lo[1], 0));
-        dot[1] = fours(dot_pair(w[0].hi[0], hi[0], 0), dot_pair(w[0].hi[1], hi[1], 0), dot_pair(w[1].hi[0], hi[0], 0),
-                       dot_pair(w[1].hi[1], hi[1], 0));
+        dot[0] = fours(HALF(0, 0, lo), HALF(0, 1, lo), HALF(1, 0, lo), HALF(1, 1, lo), bits);
+        dot[1] = fours(HALF(0, 0, hi), HALF(0, 1, hi), HALF(1, 0, hi), HALF(1, 1, hi), bits);
     }
+#undef DOT
+#undef HALF
     UNROLL
     for (int h = 0; h < 32 / sub; h++) {
         if (k_start(offset))
@@ -116,11 +120,12 @@ PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, co
     return vf_fma(t, _mm256_broadcast_ps((const void *)x), acc);
 }
 
-PRIM struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset,
-                        int mins)
+enum { K_DOT_ROWS = 2 };
+
+PRIM struct f16x k_dot(struct f16x acc, const struct kg w[2], const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset,
+                       int mins, int bits)
 {
-    acc.v[0] = dot_two(acc.v[0], w, k, 0, x, sub, offset, mins);
-    acc.v[1] = dot_two(acc.v[1], w + 2, k, 2, x, sub, offset, mins);
+    acc.v[r / 2] = dot_two(acc.v[r / 2], w, k, r, x, sub, offset, mins, bits);
     return acc;
 }
 
@@ -191,6 +196,30 @@ PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], siz
         const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bytes + 2 * v)));
         const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
         to->s[0].v[v] = _mm256_castsi256_ps(_mm256_blendv_epi8(normal, _mm256_sllv_epi32(small, e), _mm256_cmpgt_epi32(two, e)));
+    }
+}
+
+/* Q4_K and Q5_K, as k_scales_k4, of two rows at a time: sixteen bytes of each are scale and minimum, and twelve with those of blocks. */
+PRIM void k_scales4_k4(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    const __m256i first = _mm256_setr_epi8(4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7, -1, -1, -1,
+                                           4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7, -1, -1, -1);
+    const __m256i second = _mm256_add_epi8(first, _mm256_set1_epi32(4)); /* of the byte that there is; the others stay negative */
+    (void)nb;
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        const __m128i a = _mm_loadu_si128((const void *)(row[2 * v] + o)), b = _mm_loadu_si128((const void *)(row[2 * v + 1] + o));
+        const __m256i all = _mm256_set_m128i(b, a), low = _mm256_and_si256(all, _mm256_set1_epi8(0x3f));
+        const __m256i last = _mm256_srlv_epi32(_mm256_shuffle_epi32(all, 0xff), _mm256_setr_epi32(0, 0, 4, 0, 0, 0, 4, 0));
+        const __m256i high = _mm256_or_si256(_mm256_and_si256(last, _mm256_set1_epi8(0x0f)),
+                                             _mm256_and_si256(_mm256_srli_epi16(all, 2), _mm256_set1_epi8(0x30)));
+        const VF k = _mm256_castps128_ps256(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))); /* scale and minimum of each row */
+        const VF d = _mm256_permutevar8x32_ps(k, _mm256_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2));
+        const VF m = _mm256_xor_ps(_mm256_permutevar8x32_ps(k, _mm256_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3)), vf_set1(-0.0f));
+        to[0].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, first)), d);
+        to[1].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, first)), d);
+        to[0].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, second)), m);
+        to[1].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, second)), m);
     }
 }
 

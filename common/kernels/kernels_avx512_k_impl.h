@@ -65,8 +65,13 @@ PRIM __m512i sums_times(const uint8_t *x, int half, int both, int k)
     return _mm512_broadcast_i32x4(_mm_madd_epi16(s, _mm_set1_epi32((int)pick)));
 }
 
-PRIM struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset, int mins)
+enum { K_DOT_ROWS = 4 };
+
+PRIM struct f16x k_dot(struct f16x acc, const struct kg w[4], const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset,
+                       int mins, int bits)
 {
+    (void)r;
+    (void)bits;
     const __m512i x01 = _mm512_loadu_si512(x + 32), x23 = _mm512_loadu_si512(x + 96), zero = _mm512_setzero_si512();
     const __m512i lo = _mm512_shuffle_i64x2(x01, x23, 0x88), hi = _mm512_shuffle_i64x2(x01, x23, 0xdd);
     __m512i dot[2];

@@ -64,8 +64,8 @@ PRIM __m256i dot_blocks(__m256i lo, const __m256i *hi, __m256i xlo, __m256i xhi,
     return hi ? _mm256_add_epi16(p, _mm256_maddubs_epi16(*hi, xhi)) : p;
 }
 
-/* Of two rows' such sums, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. They are added in 16 bits for as long as they fit: a
- * sum of dot_blocks is at most 508 times the largest byte, or 254 times that of a half (bits of 6). */
+/* Of two rows' such sums, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. They are added in 16 bits for as long as they
+ * fit: a sum of dot_blocks is at most 508 times the largest byte, or 254 times that of a half (bits of 6). */
 PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1, int bits)
 {
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -223,6 +223,31 @@ PRIM void k_scales4_k4(struct k_scales4 *to, const uint8_t *const row[4], size_t
     }
 }
 
+/* Sixteen bytes at a, and at b in the upper lane. */
+PRIM __m256i two(const uint8_t *a, const uint8_t *b)
+{
+    return _mm256_set_m128i(_mm_loadu_si128((const void *)b), _mm_loadu_si128((const void *)a));
+}
+
+/* Q6_K, as k_scales_q6_k, of two rows at a time. */
+PRIM void k_scales4_q6_k(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    const __m256i first = _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6,
+                                           -1, -1, -1, 0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6);
+    (void)nb;
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        const uint8_t *a = row[2 * v] + o, *b = row[2 * v + 1] + o;
+        const __m256i all = two(K_AT(q6_k, a, scales), K_AT(q6_k, b, scales));
+        const VF d = _mm256_set_m128(_mm_set1_ps(k_half(K_AT(q6_k, b, d))), _mm_set1_ps(k_half(K_AT(q6_k, a, d))));
+        UNROLL
+        for (int i = 0; i < 4; i++) { /* half i % 2 of the blocks of group i / 2 */
+            const __m256i at = _mm256_add_epi8(first, _mm256_set1_epi32((8 * (i / 2) + i % 2) << 24));
+            to[i / 2].s[i % 2].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_shuffle_epi8(all, at), 24)), d);
+        }
+    }
+}
+
 /* ---- products for many tokens ---- */
 
 PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
@@ -262,17 +287,14 @@ PRIM __m256i both(const uint8_t *p)
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
 }
 
-PRIM __m256i two(const uint8_t *a, const uint8_t *b)
-{
-    return _mm256_set_m128i(_mm_loadu_si128((const void *)b), _mm_loadu_si128((const void *)a));
-}
-
 /* The field of `bits` bits that begins at bit a of each byte of the lower lane and at bit b of the upper, moved to bit `to`; a shift may
  * go either way, but both the same: a and b at most `to`, or both at least. */
 PRIM __m256i field(__m256i v, int a, int b, int bits, int to)
 {
     const __m256i mask = _mm256_set1_epi8((char)(((1 << bits) - 1) << to));
-    if (a <= to && b <= to)
+    if (a == b)
+        v = a < to ? _mm256_slli_epi16(v, to - a) : a > to ? _mm256_srli_epi16(v, a - to) : v;
+    else if (a <= to && b <= to)
         v = _mm256_sllv_epi64(v, _mm256_setr_epi64x(to - a, to - a, to - b, to - b));
     else
         v = _mm256_srlv_epi64(v, _mm256_setr_epi64x(a - to, a - to, b - to, b - to));

@@ -38,8 +38,8 @@
  *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
  *                                               of four rows, for each group of a step
  *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of types of 32 columns: the same from rows
- *   struct f16x k_dot(struct f16x acc, const struct kg w[K_DOT_ROWS], const struct k_scales4 *, int r, const uint8_t *x, int sub, int offset,
- *                     int mins, int bits)       of K_DOT_ROWS rows from r on, whose bytes registers have room for
+ *   struct f16x k_dot(struct f16x acc, const struct kg w[K_DOT_ROWS], const struct k_scales4 *, int r, const uint8_t *x, int sub,
+ *                     int offset, int mins, int bits)       of K_DOT_ROWS rows from r on, whose bytes registers have room for
  *   void k_store4(float out[4], struct f16x acc) the rows' results
  *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h
  * with KERNELS_TURNED beside that
@@ -518,9 +518,11 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_SCALES4(type) NULL
 #endif
 #ifdef KERNELS_SCALES4_K4
-#define K_SCALES4_K4 k_scales4_k4
+#define K_SCALES4_K4   k_scales4_k4
+#define K_SCALES4_Q6_K k_scales4_q6_k
 #else
-#define K_SCALES4_K4 NULL
+#define K_SCALES4_K4   NULL
+#define K_SCALES4_Q6_K NULL
 #endif
 #ifdef KERNELS_TURNED
 #define K_TURNED(type) turned_##type
@@ -532,7 +534,7 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, 3, NULL, NULL })
 #define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, 4, K_SCALES4_K4, K_TURNED(q4_k) })
 #define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, 5, K_SCALES4_K4, K_TURNED(q5_k) })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, 6, NULL, K_TURNED(q6_k) })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, 6, K_SCALES4_Q6_K, K_TURNED(q6_k) })
 #define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, 8, \
                                    NULL, K_TURNED(iq4_xs) })
 #define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, 4, \

@@ -889,7 +889,9 @@ static int pass(struct thermo *t, struct err *e)
     uint64_t read = b->n_read, drawn = b->n_drawn;
     t->before = engine_stats(t->set.engine);
     t->step_ns = progress_now_ns();
-    int r = batch_step(b, e);
+    int guessed = !b->no_guesses.code, r = batch_step(b, e);
+    if (guessed && b->no_guesses.code)
+        log_warn("no more guesses are made: %s", b->no_guesses.msg);
     if (r) {
         add_step(t, b->reads ? &w->prompt : &w->decode);
         w->prompt.tokens += b->n_read - read;

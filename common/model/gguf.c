@@ -9,6 +9,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/file.h"
 #include "common/base/span.h"
 #include "common/base/utf8.h"
 
@@ -147,8 +148,8 @@ static int walk_array(struct walk *w, struct gguf_key *k, struct err *e)
     k->data = w->s.data + begin;
     if (type == GGUF_STRING) {
         for (uint64_t i = 0, len; i < k->n; i++) {
-            int r = walk_string(w, &len, e);
-            if (r != 0)
+            int r = file_go_on_at(i, e);
+            if (r != 0 || (r = walk_string(w, &len, e)) != 0)
                 return r;
         }
     } else if (!span_bytes(&w->s, k->n * value_bytes[type])) {
@@ -302,10 +303,10 @@ static int walk_all(struct walk *w, struct err *e)
     w->name_bytes = 0;
     int r = walk_head(w, e);
     w->kv_begin = w->s.pos;
-    for (uint64_t i = 0; r == 0 && i < w->n_keys; i++)
+    for (uint64_t i = 0; r == 0 && i < w->n_keys && (r = file_go_on_at(i, e)) == 0; i++)
         r = walk_key(w, i, e);
     w->kv_end = w->s.pos;
-    for (uint64_t i = 0; r == 0 && i < w->n_tensors; i++)
+    for (uint64_t i = 0; r == 0 && i < w->n_tensors && (r = file_go_on_at(i, e)) == 0; i++)
         r = walk_tensor(w, i, e);
     if (r == 0 && !ck_align_u64(w->s.pos, w->alignment, &w->data_begin))
         r = err_set(e, ERR_FORMAT, "'%s': the header's length overflows", w->file);

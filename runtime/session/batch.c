@@ -485,21 +485,30 @@ static void share_out(struct batch *b, struct batch_text *const *of, int n, int 
     }
 }
 
+/* What guesses failed: where that is for its numbers, texts go on without it. */
+static int no_guesses(struct batch *b, struct err *e)
+{
+    if (e->code != ERR_FORMAT && e->code != ERR_LIMIT)
+        return e->code;
+    b->no_guesses = *e;
+    return 0;
+}
+
 /* Parts of texts that all decode get guesses. 1: some have any. */
 static int add_guesses(struct batch *b, struct batch_text *const *of, int n, struct err *e)
 {
     const struct guess_many_config *c = &b->guess;
     int r, any = 0, made = 0;
-    if (!c->most || !n || (!c->always && (b->decoded < FIRST || b->since >= REFRESH)) || !ask(b, of, n))
+    if (!c->most || b->no_guesses.code || !n || (!c->always && (b->decoded < FIRST || b->since >= REFRESH)) || !ask(b, of, n))
         return 0;
     if (c->costly)
         share_out(b, of, n, 0);
     int64_t start = progress_now_ns(), asked;
     if (c->ready && (r = c->ready(c->ctx, b->asks, n, e)) < 0)
-        return r;
+        return no_guesses(b, e);
     asked = progress_now_ns();
     if ((r = c->source(c->ctx, b->asks, n, e)) < 0)
-        return r;
+        return no_guesses(b, e);
     double took = (double)(progress_now_ns() - asked);
     for (int i = 0; i < n; i++)
         made += b->asks[i].n;

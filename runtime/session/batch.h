@@ -18,7 +18,8 @@
  * share its whole prompt.
  *
  * Guesses (guess_together.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
- * guess counts where it is what the text's sampler draws, so texts are those without guesses.
+ * guess counts where it is what the text's sampler draws, so texts are those without guesses. A source whose own numbers are none
+ * (ERR_FORMAT, ERR_LIMIT) is not asked again, and texts go on without.
  *
  * Nothing here allocates but batch_init: a text is the caller's, and in a list while it waits. One thread. */
 #include "runtime/session/guess_together.h"
@@ -98,6 +99,7 @@ struct batch {
     struct guess_ask *asks;      /* [max_batch], and */
     struct guess_want *wants;    /* [max_batch], where they are */
     struct guess_times times;
+    struct err no_guesses;       /* why none are made any more: what guesses makes no numbers; code 0: they are */
     double each_ns;              /* of a guess, for its source; 0: not known */
     int measured;                /* 1: that was, and is no longer the plan's */
     int since;                   /* steps with guesses since the last one without */

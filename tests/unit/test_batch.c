@@ -199,6 +199,14 @@ static int oracle_fails(void *ctx, struct guess_ask *asks, int n, struct err *e)
     return err_set(e, ERR_IO, "no guess");
 }
 
+/* Its third answer is none: its numbers were no numbers. */
+static int oracle_breaks(void *ctx, struct guess_ask *asks, int n, struct err *e)
+{
+    int *asked = ctx;
+    int r = oracle(NULL, asks, n, e);
+    return ++*asked < 3 ? r : err_set(e, ERR_FORMAT, "a logit is nan");
+}
+
 static const struct guess_many_config all = { .most = 6, .source = oracle, .always = 1 },
                                       costly = { .most = 3, .source = oracle, .costly = 1, .guess_ns = 1e15 },
                                       lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1 };
@@ -432,6 +440,16 @@ static void test_errors(void)
     while (r > 0)
         r = batch_step(&b, &e);
     CHECK(r == ERR_IO && !strcmp(e.msg, "no guess") && together[1].end == BATCH_FAILED && together[5].end == BATCH_FAILED);
+    batch_done(&b);
+    /* Where it makes no numbers, texts go on without it. */
+    int asked = 0;
+    fails.guesses = &(struct guess_many_config){ .most = 2, .source = oracle_breaks, .ctx = &asked, .always = 1 };
+    memset(together, 0, sizeof together);
+    CHECK(batch_init(&b, &fails, &e) == 0 && batch_add(&b, &texts[1], &e) == 0 && batch_add(&b, &texts[5], &e) == 0);
+    while ((r = batch_step(&b, &e)) > 0)
+        continue;
+    CHECK(r == 0 && asked == 3 && same(&alone[1], &together[1]) && same(&alone[5], &together[5]));
+    CHECK(b.no_guesses.code == ERR_FORMAT && !strcmp(b.no_guesses.msg, "a logit is nan"));
     batch_done(&b);
     engine_close(g);
     pack_close(p);

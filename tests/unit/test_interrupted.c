@@ -58,6 +58,25 @@ static struct tokenizer *tokenizer(const char *model)
     return sample_tokenizer(w, model, &code, &e);
 }
 
+/* A header with this many texts, which is in memory. */
+static int parses(uint64_t n)
+{
+    struct gguf_writer *w;
+    struct gguf *g = NULL;
+    uint8_t *blob = NULL, *texts = calloc(n, 8);
+    size_t len;
+    const struct gguf_key k = { .name = "a.b", .type = GGUF_ARRAY, .elem_type = GGUF_STRING, .n = n, .data = texts, .data_len = 8 * n };
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_kv_raw(w, &k, &e), &e);
+    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
+    gguf_writer_free(w);
+    int r = gguf_parse(blob, len, len, "texts", &g, &e);
+    gguf_close(r == 0 ? g : NULL);
+    free(blob);
+    free(texts);
+    return r;
+}
+
 static int encodes(const struct tokenizer *t, size_t len)
 {
     int32_t *ids = NULL;
@@ -141,12 +160,14 @@ int main(void)
     CHECK(pack_verify_segments(p, &bad, said, sizeof said, &e) == 0 && !bad);
     files(0);
     formats(0);
+    CHECK(parses(200000) == 0);
 
     const struct cancel *c = file_catch_interrupt();
     raise(SIGINT);
     CHECK(cancel_asked(c) && file_interrupted());
     files(1);
     formats(1);
+    CHECK(parses(200000) == ERR_INTR && parses(1000) == 0); /* one of usual size is done at once */
     for (int k = 0; k < KINDS; k++)
         CHECK_MSG(encodes(t[k], TEXT) == ERR_INTR && encodes(t[k], 1000) == 0, "%s: %s", models[k], e.msg);
     CHECK(pack_verify_segments(p, &bad, said, sizeof said, &e) == ERR_INTR && !bad);

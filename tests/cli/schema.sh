@@ -25,6 +25,9 @@ if what == 'texts':
     out.append({'id': 'cut', 'prompt': 'Once', 'schema': {'type': 'string', 'minLength': 400}, 'n': 20, 'temp': 1})
     out.append({'id': 'json', 'prompt': 'Once', 'json': True, 'n': 3, 'temp': 0})
     out.append({'id': 'free', 'prompt': 'Once', 'json': False, 'n': 3, 'temp': 0})
+if what == 'long':
+    for i in range(6):
+        out.append({'id': str(i), 'prompt': 'Once', 'schema': {'type': 'string', 'minLength': 300, 'maxLength': 400}, 'n': 240, 'seed': i, 'temp': 1})
 if what == 'bad':
     for i, more in enumerate([{'schema': {'not': {}}}, {'schema': 3}, {'json': 1}, {'json': True, 'schema': {}}, {'response_format': {'type': 'json_object'}},
                               {'schema': {'type': 'string', 'format': 'email'}}]):
@@ -55,7 +58,7 @@ for line in open(sys.argv[3]):
         texts[key] = texts.get(key, '') + o.get('text', '')
     if o['type'] == 'done':
         stops[key] = o['stop']
-if what == 'texts':
+if what in ('texts', 'long'):
     import jsonschema
     for (i, choice), text in texts.items():
         q = asked[i]
@@ -64,10 +67,11 @@ if what == 'texts':
         assert stops[i, choice] == 'eos', (i, stops[i, choice], text)
         jsonschema.Draft202012Validator(q['schema']).validate(json.loads(text))
     assert not errors, errors
+    print(json.dumps(sorted([list(k), v] for k, v in texts.items())))
+if what == 'texts':
     assert len(texts) == len(asked) + 2
     assert stops['cut', 0] == 'length' and texts['cut', 0][0] == '"' and '"' not in texts['cut', 0][1:].replace('\\"', '')
     assert texts['json', 0][0] == '{' and texts['free', 0][:1] != '{'
-    print(json.dumps(sorted([list(k), v] for k, v in texts.items())))
 if what == 'bad':
     for i, word in enumerate(['"not"', '"schema" is not an object', '"json" is not true', 'one of "schema" and "json"', '"schema" has a JSON Schema', '"email"']):
         assert word in errors[str(i)], (i, errors[str(i)])
@@ -95,6 +99,15 @@ check "with guesses they are, too" guessed
 check "and the same" cmp "$tmp/four.json" "$tmp/guess.json"
 waiting() { serve --schemas 1 --sequences 4 --seed 1 < "$tmp/in" > "$tmp/one" && look texts one > "$tmp/one.json" && cmp "$tmp/four.json" "$tmp/one.json"; }
 check "where there is memory for one schema, requests wait for it" waiting
+ask long
+way()
+{
+    serve --schemas 1 --sequences 1 < "$tmp/in" > "$tmp/one" && look long one > "$tmp/one.json" || return 1
+    serve --schemas 1 --sequences 4 --kv-positions 288 < "$tmp/in" > "$tmp/small" && look long small > "$tmp/small.json" || return 1
+    grep -q '"gave_way":[1-9]' "$tmp/small" || { echo "none gave way"; return 1; }
+    cmp "$tmp/one.json" "$tmp/small.json"
+}
+check "texts that give way to others are the same" way
 ask bad
 refused() { serve --schemas 2 < "$tmp/in" > "$tmp/bad"; look bad bad; }
 check "what is not supported is refused by its name" refused

@@ -58,7 +58,7 @@ void notify_say(const char *state)
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
     if (fd < 0 || sendto(fd, state, strlen(state), 0, (struct sockaddr *)(void *)&to, size) < 0)
-        log_warn("the service manager cannot be told '%s': %s", state, strerror(errno));
+        log_warn("'%s' does not reach the service manager: %s", state, strerror(errno));
     if (fd >= 0)
         close(fd);
 }

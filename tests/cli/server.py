@@ -41,7 +41,7 @@ class Server:
     def events(self, path, body):
         status, headers, text = self.ask(path, {**body, 'stream': True})
         assert status == 200 and headers['content-type'] == 'text/event-stream', (status, text)
-        lines = [e for e in text.split('\n\n') if e]
+        lines = [e for e in text.split('\n\n') if e and not e.startswith(':')]  # a sign of life
         assert lines[-1] == 'data: [DONE]' and all(e.startswith('data: ') for e in lines), text
         return [json.loads(e[6:]) for e in lines[:-1]]
 

@@ -250,7 +250,7 @@ PRIM void k_scales4_q6_k(struct k_scales4 *to, const uint8_t *const row[4], size
 
 /* ---- products for many tokens ---- */
 
-PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+static __attribute__((noinline)) void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
 {
     UNROLL
     for (size_t i = 0; i < 4; i++, u += 4 * stride, to += 16) {

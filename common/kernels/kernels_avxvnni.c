@@ -21,8 +21,8 @@ static struct gemm_type of_type(uint32_t type)
     return f;
 }
 
-static void rows_of_type(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x, size_t x_stride,
-                         int n_tokens, int n_cols, uint32_t type)
+OUTER void rows_of_type(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x, size_t x_stride,
+                        int n_tokens, int n_cols, uint32_t type)
 {
     const struct row_list l = { .base = rows, .stride = row_stride };
     const struct gemm_type f = of_type(type);
@@ -32,8 +32,8 @@ static void rows_of_type(float *out, size_t out_stride, const void *rows, size_t
         below.rows[KERNELS_ACT_Q8][type](out, out_stride, rows, row_stride, n_rows, x, x_stride, n_tokens, n_cols);
 }
 
-static void rows_at_of_type(float *out, size_t out_stride, const void *const *rows, int n_rows, const void *x, size_t x_stride,
-                            int n_tokens, int n_cols, uint32_t type)
+OUTER void rows_at_of_type(float *out, size_t out_stride, const void *const *rows, int n_rows, const void *x, size_t x_stride,
+                           int n_tokens, int n_cols, uint32_t type)
 {
     const struct row_list l = { .at = rows };
     const struct gemm_type f = of_type(type);

@@ -88,6 +88,18 @@ void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *o
     *out = g;
 }
 
+uint64_t graph_widest(const struct model_hparams *h)
+{
+    uint64_t most = (uint64_t)h->d_model, dims[4];
+    for (int windowed = 0; windowed <= (h->head_dim_window > 0); windowed++) {
+        const struct model_hparams own = model_kind(h, windowed);
+        for (int i = 0; i < graph_n_roles; i++)
+            if (graph_roles[i].job && !graph_roles[i].host && model_tensor_shape(&own, (enum model_role)graph_roles[i].role, dims) > 0)
+                most = dims[0] > most ? dims[0] : most;
+    }
+    return most;
+}
+
 const char *graph_op_name(enum op_kind k)
 {
     static const char *const names[OP_KINDS] = { "embed", "join", "attn_norm", "attn_norm_2", "attention", "delta", "wkv", "add",

@@ -56,6 +56,9 @@ struct graph_layer {
 /* The operations of a layer in their order; of layer -1 those before and after all layers. */
 void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *out);
 
+/* Elements of the longest input of a product that stays in memory. */
+uint64_t graph_widest(const struct model_hparams *h);
+
 const char *graph_op_name(enum op_kind k); /* "attention" */
 
 #endif

@@ -8,6 +8,7 @@
 #include "common/base/ckmath.h"
 #include "common/base/pool.h"
 #include "common/kernels/kernels.h"
+#include "common/model/graph.h"
 #include "common/model/nn.h"
 #include "common/model/tokenizer.h"
 #include "common/plan/cache.h"
@@ -219,12 +220,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t q_dim = (uint64_t)model_most_q(h), kv_dim = (uint64_t)model_most_kv(h);
     uint64_t out_dim = h->kv_rank ? (uint64_t)model_out_dim(h) : q_dim, low = (uint64_t)h->q_rank;
     uint64_t inner = (uint64_t)model_delta_inner(h), delta = (uint64_t)model_delta_channels(h) + 2 * inner + 4 * (uint64_t)h->delta_v_heads;
-    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > out_dim ? d : out_dim;
-    widest = widest > n_shared ? widest : n_shared;
-    widest = widest > low ? widest : low;
-    widest = widest > inner ? widest : inner;
-    widest = widest > (uint64_t)model_wkv_rank(h) ? widest : (uint64_t)model_wkv_rank(h);
-    widest = h->mtp && widest < 2 * d ? 2 * d : widest;
+    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead);
+    uint64_t widest = graph_widest(h);
     b.joined = h->mtp ? up64(mul(&s, mul(&s, tokens, d), 8)) : 0;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));

@@ -9,32 +9,36 @@
 #define EXPERTS .n_experts = 6, .n_experts_used = 2
 
 static const struct family {
-    const char *name, *ops; /* ops: of the last layer */
+    const char *name;
+    unsigned widest;        /* input of a product */
+    const char *ops;        /* of the last layer */
     struct model_hparams h;
 } families[] = {
-    { "llama", "attn_norm attention add ffn_norm ffn", { BASE } },
-    { "mixtral", "attn_norm attention add ffn_norm route ffn", { BASE, EXPERTS } },
-    { "smallthinker", "route attn_norm attention add ffn_norm ffn", { BASE, EXPERTS, .early_router = 1, .window = 8, .window_period = 4 } },
-    { "qwen2moe", "attn_norm attention add ffn_norm route ffn", { BASE, EXPERTS, .n_ff_shared = 96, .shared_gated = 1, .qkv_bias = 1 } },
-    { "gpt-oss", "attn_norm attention add ffn_norm route ffn",
+    { "llama", 64, "attn_norm attention add ffn_norm ffn", { BASE } },
+    { "mixtral", 64, "attn_norm attention add ffn_norm route ffn", { BASE, EXPERTS } },
+    { "smallthinker", 64, "route attn_norm attention add ffn_norm ffn",
+      { BASE, EXPERTS, .early_router = 1, .window = 8, .window_period = 4 } },
+    { "qwen2moe", 96, "attn_norm attention add ffn_norm route ffn",
+      { BASE, EXPERTS, .n_ff_shared = 96, .shared_gated = 1, .qkv_bias = 1 } },
+    { "gpt-oss", 64, "attn_norm attention add ffn_norm route ffn",
       { BASE, EXPERTS, .expert_bias = 1, .sinks = 1, .qkv_bias = 1, .output_bias = 1 } },
-    { "glm4moe", "attn_norm attention add ffn_norm ffn",
+    { "glm4moe", 128, "attn_norm attention add ffn_norm ffn",
       { BASE, EXPERTS, .n_lead = 1, .n_ff_lead = 128, .select_bias = 1, .n_ff_shared = 96, .qk_norm = MODEL_QK_NORM_HEAD } },
-    { "deepseek2", "attn_norm attention add ffn_norm ffn",
+    { "deepseek2", 128, "attn_norm attention add ffn_norm ffn",
       { BASE, EXPERTS, .n_lead = 1, .n_ff_lead = 128, .n_ff_shared = 96, .kv_rank = 12, .q_rank = 8, .nope_dim = 8, .value_dim = 8 } },
-    { "gemma4", "attn_norm attention add ffn_norm route ffn scale",
+    { "gemma4", 96, "attn_norm attention add ffn_norm route ffn scale",
       { BASE, EXPERTS, .n_ff_shared = 96, .expert_norms = 1, .post_norms = 1, .out_scale = 1, .values_optional = 1 } },
-    { "falcon", "attn_norm_2 attention attn_norm add ffn", { BASE, .parallel = 1, .layer_norm = 1, .ffn_up = MODEL_FFN_UP_UNGATED } },
-    { "opt", "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },
-    { "qwen35", "attn_norm attention add ffn_norm ffn",
+    { "falcon", 64, "attn_norm_2 attention attn_norm add ffn", { BASE, .parallel = 1, .layer_norm = 1, .ffn_up = MODEL_FFN_UP_UNGATED } },
+    { "opt", 64, "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },
+    { "qwen35", 64, "attn_norm attention add ffn_norm ffn",
       { BASE, .full_period = 4, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .out_gate = 1 } },
-    { "qwen3next", "attn_norm delta add ffn_norm route ffn",
+    { "qwen3next", 64, "attn_norm delta add ffn_norm route ffn",
       { BASE, EXPERTS, .full_period = 3, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .delta_joined = 1 } },
-    { "rwkv7", "attn_norm wkv add ffn_norm shift ffn",
+    { "rwkv7", 64, "attn_norm wkv add ffn_norm shift ffn",
       { BASE, .wkv_dim = 16, .decay_rank = 8, .rate_rank = 8, .value_rank = 8, .gate_rank = 8, .layer_norm = 1 } },
-    { "rwkv6", "attn_norm wkv add ffn_norm shift ffn scale", { BASE, .wkv_dim = 16, .decay_rank = 8, .mix_rank = 4, .halve_period = 2,
+    { "rwkv6", 64, "attn_norm wkv add ffn_norm shift ffn scale", { BASE, .wkv_dim = 16, .decay_rank = 8, .mix_rank = 4, .halve_period = 2,
                                                               .layer_norm = 1 } },
-    { "mtp", "attn_norm attention add ffn_norm ffn", { BASE, .mtp = 4 } },
+    { "mtp", 128, "attn_norm attention add ffn_norm ffn", { BASE, .mtp = 4 } },
 };
 
 /* How many operations of a layer have a tensor. */
@@ -119,6 +123,7 @@ int main(void)
         if (strcmp(text, families[i].ops))
             printf("# %s: %s\n", families[i].name, text);
         CHECK(ok && !strcmp(text, families[i].ops));
+        CHECK(graph_widest(h) == families[i].widest);
     }
     return test_done();
 }

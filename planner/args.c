@@ -2,6 +2,7 @@
  * option table's. */
 #include "planner/args.h"
 #include "planner/describe/describe_inputs.h"
+#include "planner/inputs/inputs_model.h"
 
 #include "common/kernels/quant.h"
 #include "common/offline/trace/trace.h"
@@ -19,6 +20,7 @@ static const char *const predictor_choices[] = { "auto", "ffn", "block", "residu
 static const char *const packed_choices[] = { "auto", "no", "yes", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
 static const char *const act_choices[] = { "f32", "q8", NULL };
+static const char *const purpose_choices[] = { "generate", "chat", "serve", NULL };
 static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
@@ -64,6 +66,9 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "context", .type = OPT_INT, .dest = &a->context, .arg = "N", .min = 1, .max = MODEL_MAX_CONTEXT,
           .help = "Positions of the KV cache, prompt and answer together.",
           .def = "the model's, at most 4096, whatever the memory" },
+        { .name = "for", .type = OPT_CHOICE, .dest = &a->purpose, .arg = "COMMAND", .choices = purpose_choices,
+          .help = "The command of thermo-run that runs by the plan: chat and serve take memory beside the model, for the conversation or "
+                  "the requests, and the account keeps room for it.", .def = "generate" },
         { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = PLAN_LARGEST_BATCH,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
         { .name = "batch-weights", .type = OPT_STRING, .dest = &a->batch_weights, .arg = "LIST",
@@ -363,6 +368,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->min_tokens_per_s = a->min_speed;
     q->context = a->context;
     q->max_batch = a->max_batch;
+    q->purpose = (enum plan_purpose)a->purpose;
     q->chunk = a->chunk;
     q->cost = (enum plan_cost)a->cost;
     q->stat = (enum plan_stat)a->stat;
@@ -414,6 +420,54 @@ int args_load(const struct args *a, int need_memory, struct args_inputs *out, st
     }
     if ((r = args_load_model(a->traces, a->description, a->max_batch, &out->in, &out->notes, e)) < 0 ||
         (r = a->traces && !a->no_verify ? trace_verify(out->in.trace, e) : 0) < 0 || (r = fill_request(a, out, e)) < 0)
+        args_done(out);
+    return r;
+}
+
+/* The value of a flag of thermo-profile trace, "--act relu" or "--act=relu", among words; 0: it is not there. */
+static int flag_of(const char *words, const char *name, char *out, size_t len)
+{
+    size_t n = strlen(name);
+    for (const char *w = words; w && *w; w += strcspn(w, " \t\n")) {
+        w += strspn(w, " \t\n");
+        if (strncmp(w, name, n) || !strchr("= \t\n", w[n]) || !w[n])
+            continue;
+        const char *value = w + n + 1 + strspn(w + n + 1, " \t\n");
+        snprintf(out, len, "%.*s", (int)strcspn(value, " \t\n"), value);
+        return 1;
+    }
+    return 0;
+}
+
+static int parse_stated(const char *flags, struct inputs_stated *out, struct err *e)
+{
+    char value[64];
+    *out = (struct inputs_stated){ .act = -1 };
+    if (flag_of(flags, "--act", value, sizeof value) && (out->act = model_act_by_name(value)) < 0)
+        return err_set(e, ERR_USAGE, "--trace-flags: --act '%s' is no activation; silu, relu and drelu are", value);
+    if (flag_of(flags, "--expert-gating", value, sizeof value)) {
+        out->router = !strcmp(value, "softmax") ? MODEL_ROUTER_SOFTMAX_TOPK : !strcmp(value, "sigmoid") ? MODEL_ROUTER_SIGMOID_TOPK :
+                                                                                                          MODEL_ROUTER_NONE;
+        if (out->router == MODEL_ROUTER_NONE)
+            return err_set(e, ERR_USAGE, "--trace-flags: --expert-gating '%s' is neither softmax nor sigmoid", value);
+    }
+    out->silenced = flag_of(flags, "--silence", value, sizeof value);
+    return 0;
+}
+
+int args_load_untraced(const struct args *a, const char *model, const char *trace_flags, struct args_inputs *out, struct err *e)
+{
+    struct args plain = *a;
+    struct inputs_stated stated;
+    if (a->traces || a->description || a->for_pack)
+        return err_set(e, ERR_USAGE, "--model asks before there is a trace: --traces, --description and --for-pack do not go with it");
+    if (!a->memory)
+        return err_set(e, ERR_USAGE, "--memory is needed: how many bytes may the runtime take?");
+    plain.cores = NULL;
+    plain.engine = NULL;
+    request_init(&out->request);
+    int r = parse_stated(trace_flags, &stated, e);
+    if (r == 0 && (r = inputs_from_model(model, &stated, a->max_batch, &out->in, e)) == 0 && (r = fill_request(&plain, out, e)) < 0)
         args_done(out);
     return r;
 }

@@ -10,14 +10,14 @@
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
-    int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons;
+    int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons, purpose;
     int corrections, no_verify;
     double min_speed, recall, max_kl, prompt_weight;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 29
+#define ARGS_ROWS 30
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 
@@ -34,6 +34,10 @@ struct args_inputs {
  * 0. ERR_USAGE names the option. */
 int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e);
 void args_done(struct args_inputs *in); /* accepts a zeroed one */
+
+/* Before there is a trace: the model's own file, and of the flags that the trace will be given those that say what the model is (--act,
+ * --expert-gating, --silence); NULL: none. What of a request names the device's cores or accelerator is left to the plan. */
+int args_load_untraced(const struct args *a, const char *model, const char *trace_flags, struct args_inputs *out, struct err *e);
 
 /* Who guesses further tokens, of solve and check; nobody is said: a source that takes no time. */
 struct args_guesser {

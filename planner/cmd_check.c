@@ -55,7 +55,7 @@ struct wish {
 static void init_request(struct args *a)
 {
     args_init(a);
-    a->cost = a->stat = a->kv = a->act = a->max_batch = -1;
+    a->cost = a->stat = a->kv = a->act = a->max_batch = a->purpose = -1;
     a->min_speed = -1;
     a->rlimit = UINT64_MAX;
 }
@@ -119,6 +119,7 @@ static unsigned take_from_plan(const struct plan *p, const char *memory, struct 
     a->stat = a->stat >= 0 ? a->stat : (int)p->stat;
     a->kv = a->kv >= 0 ? a->kv : l->kv_f16;
     a->act = a->act >= 0 ? a->act : l->act_q8;
+    a->purpose = a->purpose >= 0 ? a->purpose : (int)l->purpose;
     a->max_batch = a->max_batch >= 0 ? a->max_batch : plan_max_batch(p);
     return asked;
 }

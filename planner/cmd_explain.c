@@ -52,8 +52,9 @@ static void text_value(const struct explain_line *l, double value)
 
 static void text_lines(const char *title, const struct explain_line *lines, int n)
 {
+    char bases[EXPLAIN_BASES_TEXT];
     if (n)
-        print("\n%s\n", title);
+        print("\n%s; what no other basis is named of is derived\n", title);
     for (int i = 0; i < n; i++) {
         const struct explain_line *l = &lines[i];
         print("  %-6s %s\n         = ", l->id, l->formula);
@@ -67,7 +68,8 @@ static void text_lines(const char *title, const struct explain_line *lines, int 
         }
         for (int k = 0; k < l->n; k++)
             print("%s %s %.6g", k ? "," : "   with", l->operand[k].name, l->operand[k].value);
-        print("\n");
+        explain_bases_text(l, bases, sizeof bases);
+        print(bases[0] ? "\n         [%s]\n" : "\n", bases);
     }
 }
 
@@ -233,7 +235,7 @@ static struct js *json_lines(const struct explain_line *lines, int n)
 {
     struct js *a = js_array();
     for (int i = 0; i < n; i++) {
-        struct js *o = js_object(), *with = js_object();
+        struct js *o = js_object(), *with = js_object(), *basis = js_object();
         js_set_str(o, "id", lines[i].id);
         js_set_str(o, "formula", lines[i].formula);
         js_set_num(o, "value", lines[i].value);
@@ -241,6 +243,10 @@ static struct js *json_lines(const struct explain_line *lines, int n)
         for (int k = 0; k < lines[i].n; k++)
             js_set_num(with, lines[i].operand[k].name, lines[i].operand[k].value);
         js_set(o, "with", with);
+        js_set_str(basis, "value", explain_basis_names[lines[i].value_basis]);
+        for (int k = 0; k < lines[i].n; k++)
+            js_set_str(basis, lines[i].operand[k].name, explain_basis_names[lines[i].basis[k]]);
+        js_set(o, "basis", basis);
         if (lines[i].n_terms) {
             struct js *terms = js_object();
             for (int k = 0; k < lines[i].n_terms; k++)
@@ -405,7 +411,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
         js_set(o, "own_layout", own);
     }
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        if (i != BUDGET_ENGINE || x->account.item[i])
+        if ((i != BUDGET_ENGINE && i != BUDGET_ROOM) || x->account.item[i])
             js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);
     js_set_u64(account, "total", x->account.total);
     js_set_u64(account, "floor", x->account.floor);

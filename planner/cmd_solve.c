@@ -28,7 +28,9 @@ static const struct opt_usage usage = {
     "hardware database; the same inputs give the same plan, byte for "
     "byte. Where the limits contradict each other the exit status is 4 and the message says which, and the nearest "
     "value of each that would do; with --json standard output has them as numbers. A plan of several limits has one layout for all of "
-    "them, as a pack has, and says what that costs each; --layout-per-limit makes a plan for each instead.",
+    "them, as a pack has, and says what that costs each; --layout-per-limit makes a plan for each instead. With --model in place of "
+    "--traces it only says whether there is a plan at all, before an hour of tracing.",
+    "  thermo-plan solve --model m.gguf --memory 18MiB --context 512\n"
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
     "--cores big=1,mid=3 --out plan.json\n"
@@ -52,8 +54,9 @@ static void print_guesses(const struct plan_guesses *g)
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
     char a[32], b[32], c[32], text[EXPLAIN_OWN];
-    print("%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
-           size_format(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
+    print("%s%s%s: %s mode, %d thread%s, depth %d%s, context %d, %s; takes %s (floor %s)\n",
+           size_format(l->memory_bytes, a, sizeof a), l->purpose ? ", for " : "", l->purpose ? plan_purpose_name(l->purpose) : "",
+           plan_mode_name(l->mode), l->threads,
            l->threads > 1 ? "s" : "", l->queue_depth, l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : "", l->context,
            cache_policy_name(l->policy),
            size_format(l->account_bytes, b, sizeof b), size_format(l->floor_bytes, c, sizeof c));
@@ -175,7 +178,7 @@ static int problem_text_of(const struct args_inputs *in, const struct plan *p, c
 
 /* What is asked for beside the plan. */
 struct wish {
-    const char *out, *certificate, *smt2;
+    const char *out, *certificate, *smt2, *model, *trace_flags;
     struct args_guesser guesser;
     int prove, json, each;
 };
@@ -298,6 +301,38 @@ static int make_each(const struct wish *w, struct args_inputs *in, const struct 
     return r;
 }
 
+/* Before there is a trace: is there a plan at all? */
+static int ask(const struct args *a, const struct wish *w, struct err *e)
+{
+    struct args_inputs in = { 0 };
+    struct diagnosis diagnosis = { 0 };
+    uint64_t least;
+    char floor[24], memory[24];
+    int r = args_load_untraced(a, w->model, w->trace_flags, &in, e);
+    if (r < 0)
+        return r;
+    in.request.diagnosis = &diagnosis;
+    r = planning_ask(&in.request, &in.in, NULL, &least, e);
+    int context = planning_context(&in.request, &in.in);
+    if (r == 0 && w->json) {
+        struct js *o = js_object();
+        js_set_bool(o, "feasible", 1);
+        js_set_u64(o, "floor_bytes", least);
+        js_set_u64(o, "memory_bytes", in.request.memory[0]);
+        js_set_int(o, "context_tokens", context);
+        r = js_print(stdout, o, 2, 0, e);
+        js_free(o);
+    } else if (r == 0) {
+        print("%s with context %d%s%s needs %s (%llu bytes) at least; %s is enough. More is faster: the trace tells how much.\n",
+              in.in.name, context, in.request.purpose ? ", for " : "", in.request.purpose ? plan_purpose_name(in.request.purpose) : "",
+              size_format(least, floor, sizeof floor), (unsigned long long)least, size_format(in.request.memory[0], memory, sizeof memory));
+    } else if (r == ERR_INFEASIBLE && w->json && diagnosis.filled && print_refusal(&diagnosis, e) < 0) {
+        r = err_set(e, ERR_SYS, "writing to standard output failed");
+    }
+    args_done(&in);
+    return r;
+}
+
 static int run(const struct args *a, const struct wish *w, struct err *e)
 {
     struct args_inputs in = { 0 };
@@ -321,13 +356,19 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
 int cmd_solve(int argc, char **argv)
 {
     struct args a;
-    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 8];
+    struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 10];
     struct wish w = { 0 };
-    int n_pos, r;
+    int n_pos, r, asks = 0;
     struct err e = { 0 };
     args_init(&a);
     args_rows(&a, opts);
-    const struct opt mine[8] = {
+    const struct opt mine[10] = {
+        { .name = "model", .type = OPT_STRING, .dest = &w.model, .arg = "FILE", .file = OPT_READ,
+          .help = "Before there is a trace: the GGUF in place of --traces, --hardware and --out. Nothing is planned or written; --memory "
+                  "and --context are compared with the floor, which its header tells, and where they are below it the exit status is 4 "
+                  "and a limit and a context that would do are named. Other options are as for the plan to come." },
+        { .name = "trace-flags", .type = OPT_STRING, .dest = &w.trace_flags, .arg = "TEXT",
+          .help = "With --model: what thermo-profile trace will be given; --act, --expert-gating and --silence say what the model is." },
         { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
           .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
           .def = "200000000" },
@@ -352,11 +393,18 @@ int cmd_solve(int argc, char **argv)
     };
     args_guesser_rows(&w.guesser, opts + ARGS_ROWS);
     memcpy(opts + ARGS_ROWS + ARGS_GUESSER_ROWS, mine, sizeof mine);
+    for (int i = 1; i < argc; i++)
+        asks |= !strcmp(argv[i], "--model") || !strncmp(argv[i], "--model=", 8);
+    for (int i = 0; asks && opts[i].name; i++)
+        opts[i].required = 0;
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos > 0) {
         err_set(&e, ERR_USAGE, "solve takes no arguments beside its options; '%s' is one", argv[1]);
         return opt_fail(&e);
     }
-    return run(&a, &w, &e) < 0 ? opt_fail(&e) : 0;
+    if (w.model)
+        return ask(&a, &w, &e) < 0 ? opt_fail(&e) : 0;
+    r = w.trace_flags ? err_set(&e, ERR_USAGE, "--trace-flags belongs to --model") : run(&a, &w, &e);
+    return r < 0 ? opt_fail(&e) : 0;
 }

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/cli/opt.h"
+#include "common/plan/room.h"
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
@@ -457,7 +458,10 @@ static int run_engine(struct talk *t, struct err *e)
 static int count_beside(struct args *a, struct mtp *m, struct err *e)
 {
     a->setup.beside = CHAT_BYTES + CHAT_READING, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN;
+    _Static_assert(CHAT_BYTES + CHAT_READING == ROOM_CHAT && CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN == ROOM_CHAT_PER_TOKEN,
+                   "a plan for chat keeps as much");
     a->setup.beside_what = "the conversation";
+    a->setup.purpose = PLAN_FOR_CHAT;
     if (a->guess != GUESS_MTP)
         return 0;
     a->setup.beside_what = "the layer for multi-token prediction, and the conversation,";

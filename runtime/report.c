@@ -112,7 +112,7 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     print_json_to(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
                   (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        if (i != BUDGET_ENGINE) /* telemetry's `engine` has it */
+        if (i != BUDGET_ENGINE && i != BUDGET_ROOM) /* telemetry's `engine` has it; it is beside */
             print_json_to(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
                           (unsigned long long)b->item[i]);
     print_json_to(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
@@ -224,7 +224,9 @@ void report_work(FILE *f, const struct setup *s, const struct engine *g, const s
 {
     const struct engine_stats *d = &r->decode.stats;
     double predicted_ns = r->prompt.tokens <= INT32_MAX ? report_prompt_ns(s, (int)r->prompt.tokens) : 0;
-    print_json_to(f, ",\"load_ms\":%.3f", (double)r->load_ns / 1e6);
+    struct engine_loading l = engine_loading(g);
+    print_json_to(f, ",\"load_ms\":%.3f,\"load_bytes\":%llu,\"load_wait_ms\":%.3f", (double)r->load_ns / 1e6, (unsigned long long)l.bytes,
+                  (double)l.wait_ns / 1e6);
     if (r->texts == 1 && predicted_ns > 0)
         print_json_to(f, ",\"ttft_predicted_ms\":%.6g", predicted_ns / 1e6);
     phase_json(f, "prompt", &r->prompt, g);

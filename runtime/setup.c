@@ -386,9 +386,13 @@ static int try_fit(struct setup *s, struct err *e)
                           .streamed = s->streamed, .lower_chunk = !s->args.chunk,
                           .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
-    if (r < 0 && beside)
-        return err_wrap(e, "of %llu bytes of memory %s takes %llu", (unsigned long long)s->memory_bytes, beside_what(s),
-                        (unsigned long long)beside);
+    if (r < 0 && beside) {
+        char hint[96] = "";
+        if (s->args.purpose && s->args.purpose != s->limit.purpose)
+            snprintf(hint, sizeof hint, " ('thermo-plan solve --for %s' keeps room for it)", plan_purpose_name(s->args.purpose));
+        return err_wrap(e, "of %llu bytes of memory %s takes %llu%s", (unsigned long long)s->memory_bytes, beside_what(s),
+                        (unsigned long long)beside, hint);
+    }
     if (r < 0)
         return r;
     c->choice = f.choice;
@@ -561,7 +565,7 @@ static void say_decided(const struct setup *s)
         log_debug("passes of up to %d tokens: %d threads%s, %d reads in flight", c->batches[i].tokens, c->batches[i].threads,
                   c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        if (i != BUDGET_ENGINE) /* "beside" has it */
+        if (i != BUDGET_ENGINE && i != BUDGET_ROOM) /* "beside" has them */
             log_debug("account: %-10s %s", budget_item_name((enum budget_item)i),
                       size_format(s->budget.item[i], bytes, sizeof bytes));
     if (taken_beside(s))
@@ -604,6 +608,24 @@ static void say_accel(const struct setup *s, const struct engine *g)
               size_format(i.device_bytes, own, sizeof own));
 }
 
+/* Reads overlap with checking them: the time that they alone took is too short, and all of it too long. */
+#define FAR      2
+#define LOAD_FEW (4u << 20) /* bytes that say nothing of a drive */
+static void say_load(const struct setup *s, const struct engine *g)
+{
+    struct engine_loading l = engine_loading(g);
+    double planned = s->limit.load_bytes_per_s, wait = (double)l.wait_ns + 1, all = (double)l.ns + 1;
+    double most = 1e9 * (double)l.bytes / wait, least = 1e9 * (double)l.bytes / all;
+    char gave[24], figure[24];
+    if (planned <= 0 || l.bytes < LOAD_FEW || (most * FAR >= planned && least <= planned * FAR))
+        return;
+    size_format((uint64_t)(most * FAR < planned ? most : least), gave, sizeof gave);
+    size_format((uint64_t)planned, figure, sizeof figure);
+    log_warn("'%s' gave %s %s a second while it was loaded, and the plan counts on %s: measure with 'thermo-profile hardware --storage' "
+             "where it lies, and plan by that%s", s->args.model, most * FAR < planned ? "at most" : "more than", gave, figure,
+             most * FAR < planned ? "; a file that is copied anew may give more" : "");
+}
+
 int setup_can_guess(const struct setup *s, struct err *e)
 {
     if (!model_has_states(&s->pack->h))
@@ -628,6 +650,7 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
     if (r < 0)
         return r;
     say_accel(s, *out);
+    say_load(s, *out);
     machine_trim();
     if (s->config.mlock && !engine_locked(*out, &why))
         log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock",

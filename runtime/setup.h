@@ -25,6 +25,7 @@ struct setup_args {
     uint64_t beside_per_sequence, beside_per_place; /* for each sequence, and for each position of each of these */
     int schemas;                     /* different ones that requests may have at once */
     const char *beside_what;         /* "the conversation" */
+    enum plan_purpose purpose;       /* whose plans keep room for it */
     /* What of it depends on how the model runs otherwise, added to `beside` when that is known; or NULL. */
     int (*beside_of)(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e);
     void *beside_ctx;

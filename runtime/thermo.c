@@ -14,6 +14,7 @@
 #include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
+#include "common/plan/room.h"
 
 #include "runtime/generate.h"
 #include "runtime/identity.h"
@@ -301,6 +302,13 @@ static int open_all(struct thermo *t, const struct thermo_options *o, struct err
     t->started = 1;
     return check_known(t, e);
 }
+
+/* What a plan for serve keeps; 1 KiB each of it is for the tables of a batch. */
+_Static_assert(REQUEST_READING + CHAT_BYTES + 1024 <= ROOM_SERVE &&
+               REQUEST_READING_PER_TOKEN + CHAT_BYTES_PER_TOKEN <= ROOM_SERVE_PER_TOKEN &&
+               IN_FLIGHT * REQUEST_PER_TOKEN <= ROOM_SERVE_PER_PLACE &&
+               sizeof(struct said) + IN_FLIGHT * (sizeof(struct place) + REQUEST_FIXED) + sizeof(struct batch_text) + 1024 <=
+                   ROOM_SERVE_PER_SEQUENCE, "a plan for serve keeps as much");
 
 int thermo_open(const struct thermo_options *given, struct thermo **out, struct thermo_error *error)
 {

@@ -6,6 +6,7 @@
 # where it stopped. From a checkout this file runs as scripts/pipeline.sh, installed as thermo-pipeline.
 export LC_ALL=C.UTF-8
 prog=${0##*/}
+typed=("$0" "$@")
 usage()
 {
     cat << END
@@ -35,7 +36,10 @@ options:
   --fresh            do every stage again, whatever is there
   -h, --help         print this text
 
-exit status: 0 done, 2 usage, 3 an input cannot be read, 130 interrupted, else that of the program that failed.
+Before anything is done the limit and the context are compared with the floor, which the model's header tells; what is below it is
+refused (exit status 4), with a limit and a context that would do.
+
+exit status: 0 done, 2 usage, 3 an input cannot be read, 4 below the floor, 130 interrupted, else that of the program that failed.
 
 examples:
   $prog --model story.gguf --memory 2GiB --prompt 'Once upon a time'
@@ -202,8 +206,8 @@ made()
     printf '%s\nresult\t%s\n' "$2" "$3" | keep "$state/$1" || exit 1
 }
 
-# show COMMAND...: the command as one would type it.
-show()
+# quoted WORD...: as one would type them.
+quoted()
 {
     local word line=
     for word in "$@"; do
@@ -212,8 +216,10 @@ show()
         *) line="$line $word" ;;
         esac
     done
-    echo "  $line" >&2
+    echo "${line# }"
 }
+
+show() { echo "   $(quoted "$@")" >&2; } # COMMAND...: the command as one would type it
 
 # run COMMAND...: its exit status; what it prints is talk.
 run()
@@ -281,6 +287,72 @@ if [ -n "$hardware" ]; then
         fail 2 "'$hardware' holds no device or several; name one with --device (thermo-profile show lists them)"
     hardware_id=$(hardware_of "$hardware" "$device") ||
         fail 2 "--device: '$hardware' holds no device '$device' (thermo-profile show lists those it holds)"
+fi
+
+# ---- is there a plan at all ----
+
+# instead OPTION VALUE: the command that was typed, with this in place of what it had. make and other scripts say in PIPELINE_TYPED how it was.
+instead()
+{
+    local word skip= line=() flags made="--$1([[:space:]]+|=)[^[:space:]'\"]+[[:space:]]*"
+    flags=$(quoted "--$1" "$2")
+    case ${PIPELINE_TYPED:-} in
+    '') ;;
+    'make pipeline')
+        if [ "$1" = memory ]; then
+            PIPELINE_MEMORY=$2
+        else
+            PIPELINE_FLAGS="${PIPELINE_FLAGS:+$PIPELINE_FLAGS }$flags"
+        fi
+        echo "make pipeline MODEL=$(quoted "$PIPELINE_MODEL")${PIPELINE_MEMORY:+ MEMORY=$(quoted "$PIPELINE_MEMORY")}" \
+            "${PIPELINE_PROMPT:+PROMPT=$(quoted "$PIPELINE_PROMPT") }${PIPELINE_FLAGS:+PIPELINE_FLAGS=$(quoted "$PIPELINE_FLAGS")}"
+        return
+        ;;
+    'make demo') echo "make demo DEMO_FLAGS=$(quoted "$(sed -E "s/$made//; s/[^ ]$/& /" <<< "${DEMO_FLAGS:-}")$flags")"; return ;;
+    'make real') echo "make real REAL_FLAGS=$(quoted "$(sed -E "s/$made//; s/[^ ]$/& /" <<< "${REAL_FLAGS:-}")$flags")"; return ;;
+    *) echo "$PIPELINE_TYPED$flags"; return ;;
+    esac
+    for word in "${typed[@]}"; do
+        case $word in
+        *) [ -z "$skip" ] || { skip=; continue; } ;;&
+        "--$1") skip=1 ;;
+        "--$1="*) ;;
+        --) line+=(${flags:+"--$1" "$2"} --) flags= ;;
+        *) line+=("$word") ;;
+        esac
+    done
+    echo "$(quoted "${line[@]}")${flags:+ $flags}"
+}
+
+# at_least BYTES: the limits, of which those below so much are so much, rounded up.
+at_least()
+{
+    awk -v least="$1" -v list="$memory" 'function bytes(s, n, u) { n = s + 0; u = s; gsub(/[0-9.]/, "", u)
+            return n * (u == "" || u == "B" ? 1 : (u ~ /^.B$/ ? 1000 : 1024) ^ index("KMGT", toupper(substr(u, 1, 1)))) }
+        BEGIN { unit = least >= 64 * 1048576 ? 1048576 : 65536; up = int((least + unit - 1) / unit) * unit / 1024
+            up = up % 1024 ? up "KiB" : up / 1024 "MiB"
+            n = split(list, l, ","); for (i = 1; i <= n; i++) { v = bytes(l[i]) < least ? up : l[i]; if (!seen[v]++) out = out (out ? "," : "") v }
+            print out }'
+}
+
+# Of the file's header alone, before an hour of tracing. What else may be wrong with it the tracing says.
+asked=$("$programs/thermo-plan" solve -q --model "$model" --memory "$memory" ${trace_flags:+--trace-flags "$trace_flags"} \
+    "${plan_words[@]}" --json 2> "$state/asked")
+r=$?
+why=$(sed -n 's/^thermo-plan: error: //p' "$state/asked" | head -n 1)
+rm -f -- "$state/asked"
+[ $r -ne 2 ] || fail 2 "thermo-plan: $why"
+if [ $r -eq 4 ]; then
+    nearest() { sed -n "/\"nearest\": {/,/}/s/.*\"$1\": \([0-9]*\).*/\1/p" <<< "$asked"; }
+    bytes=$(nearest memory_bytes) context=$(nearest context_tokens)
+    echo "$prog: $why" >&2
+    [ -z "$bytes$context" ] || echo "$prog: nothing was done; what would do:" >&2
+    [ -z "$bytes" ] || echo "   $(instead memory "$(at_least "$bytes")")" >&2
+    if [ -n "$context" ]; then
+        plan_flags=$(sed -E 's/(^|[[:space:]]+)--context([[:space:]]+|=)[0-9]+//; s/^[[:space:]]+//' <<< "$plan_flags")
+        echo "   $(instead plan-flags "${plan_flags:+$plan_flags }--context $context")" >&2
+    fi
+    exit 4
 fi
 
 # ---- 1 trace ----

@@ -28,9 +28,10 @@ exit status: 0 done, or skipped because the package cannot be had ('skipped' on 
 END
 }
 
+export PIPELINE_TYPED=${PIPELINE_TYPED:-$(printf '%q ' "$0" "$@")}
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-dir=$root/build/real fetch= sparse=
-[ "$root" != "$(pwd -P)" ] || dir=build/real # shorter lines to read
+dir=$root/build/real programs=${BIN:-$root/build/bin} fetch= sparse=
+[ "$root" != "$(pwd -P)" ] || dir=build/real programs=${BIN:-build/bin} # shorter lines to read
 while [ $# -gt 0 ]; do
     case $1 in
     --dir)
@@ -83,13 +84,13 @@ elif [ "$(hash_of "$model")" != $model_hash ]; then
     echo "$prog: '$model' is not the model of $package $version (its SHA-256 is another): remove it to download it again" >&2
     exit 1
 fi
-run=$dir/run memory=64MiB trace= plan='--context 320'
+run=$dir/run memory=64MiB trace= plan='--context 320 --for chat'
 if [ -n "$sparse" ]; then
     delta=$root/datasets/models/smollm2-sparse/delta.gguf changed=$dir/SmolLM2-135M-sparse.Q8_0.gguf
     if [ ! -e "$changed" ] || [ "$delta" -nt "$changed" ] || [ "$model" -nt "$changed" ]; then
-        "${BIN:-$root/build/bin}/gguf-make" apply-delta -q "$model" "$delta" "$changed" || exit
+        "$programs/gguf-make" apply-delta -q "$model" "$delta" "$changed" || exit
     fi
-    model=$changed run=$dir/run-sparse-${sparse%\%} memory=160MiB trace="--silence $sparse" plan='--context 320 --mode exact'
+    model=$changed run=$dir/run-sparse-${sparse%\%} memory=160MiB trace="--silence $sparse" plan='--context 320 --for chat --mode exact'
 fi
 [ -z "$fetch" ] || { echo "$model"; exit 0; }
 
@@ -97,5 +98,5 @@ fi
     --plan-flags "$plan" --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--chat --temp 0' "$@"
 r=$?
 [ $r -ne 0 ] || [ ! -e "$run/model.thermo" ] ||
-    echo "to talk with it: thermo-run chat --model $run/model.thermo --plan $run/plan.json" >&2
+    echo "to talk with it: $programs/thermo-run chat --model $run/model.thermo --plan $run/plan.json" >&2
 exit $r

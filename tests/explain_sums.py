@@ -64,6 +64,17 @@ for l in said["layers"]:
     near(parts - l["overlap_ns"], l["total_ns"], 4 * exact, l)
     assert l["overlap_ns"] >= -exact * parts, l
 
+# Each number says where it comes from, and the text says it of those that are not derived.
+BASES = {"derived", "measured", "published", "estimated", "another type's", "assumed"}
+others = []
+for l in said["paper"] + said["measured"]:
+    assert set(l["basis"]) == {"value"} | set(l["with"]) and set(l["basis"].values()) <= BASES, l
+    if set(l["basis"].values()) != {"derived"}:
+        others.append({("this" if k == "value" else k): v for k, v in l["basis"].items() if v != "derived"})
+listed = [{n: b for part in m.split("; ") for b in [next(b for b in BASES if part.endswith(" " + b))]
+           for n in part[:-len(b) - 1].split(", ")} for m in re.findall(r"^         \[(.*)\]$", text, re.M)]
+assert listed == others, (listed, others)
+
 # Text
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6}
 NUMBER = r"(-?[0-9.]+(?:e[+-]?[0-9]+)?)"

@@ -23,7 +23,7 @@
 #define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
 
 static const char *const item_names[BUDGET_ITEMS] = {
-    "process", "stacks", "meta", "engine", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
+    "process", "stacks", "meta", "engine", "room", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
 };
 
 const char *budget_item_name(enum budget_item i)
@@ -440,6 +440,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
         (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
     b.item[BUDGET_META] = meta_bytes(&s, m, c);
     b.item[BUDGET_ENGINE] = engine_bytes(&s, m, &c->engine, &scratch);
+    b.item[BUDGET_ROOM] = c->room_bytes;
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
     b.item[BUDGET_KV] = kv.total;
     b.item[BUDGET_SCRATCH] = scratch.total;
@@ -454,7 +455,8 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     if ((r = regions(&b, &s, m, c, 0, e)) < 0)
         return r;
     b.total = total(&s, &b);
-    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4 || p->bytes > UINT64_MAX / 4)
+    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4 || p->bytes > UINT64_MAX / 4 ||
+        c->room_bytes > UINT64_MAX / 4)
         return err_set(e, ERR_LIMIT, "memory account: a sum overflows 64 bits");
     *out = b;
     return 0;

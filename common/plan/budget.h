@@ -59,6 +59,7 @@ struct budget_choice {
     uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
     uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
     uint64_t area_bytes;        /* of the rest of FFNs, that an accelerator computes in large passes (rest.h); 0: there is none */
+    uint64_t room_bytes;        /* of plans: what chat or serve takes beside the model (room.h); the runtime takes it off its limit */
     struct budget_engine engine; /* of plans; the runtime looks at the open device instead */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
@@ -80,6 +81,7 @@ enum budget_item {
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
     BUDGET_ENGINE,    /* an accelerator's driver and buffers */
+    BUDGET_ROOM,      /* kept for what runs by the plan */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers, shared experts */
     BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
     BUDGET_KV,        /* K and V, and the tables of their pages */

@@ -515,6 +515,12 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
     return n;
 }
 
+const char *plan_purpose_name(enum plan_purpose p)
+{
+    static const char *const names[PLAN_PURPOSES] = { "generate", "chat", "serve" };
+    return names[p];
+}
+
 int plan_revision(const struct plan *p)
 {
     int with = 0, ahead = 0, work = 0, source = 0, rest = 0, bound = 0;
@@ -524,7 +530,8 @@ int plan_revision(const struct plan *p)
         source |= p->limits[i].guesses.source != PLAN_SOURCE_FREE;
         work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
         rest |= p->limits[i].prompt.n && p->limits[i].prompt.rest_from;
-        bound |= p->limits[i].own.tokens_per_s > 0 || p->limits[i].gap_of_layouts;
+        bound |= p->limits[i].own.tokens_per_s > 0 || p->limits[i].gap_of_layouts || p->limits[i].purpose ||
+                 p->limits[i].load_bytes_per_s > 0;
     }
     return bound ? 13 : rest ? 12 : source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
 }

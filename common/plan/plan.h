@@ -160,6 +160,14 @@ struct plan_own {
     double cost;                /* share of it that the plan's layout loses, in [0, 1] */
 };
 
+/* How a packed model is loaded, where its buffers have the room: reads of so many bytes, so many in flight. */
+#define PLAN_LOAD_PIECE (1u << 20)
+#define PLAN_LOAD_DEPTH 8
+
+/* What runs by a plan, and has memory of its own beside the model (room.h). */
+enum plan_purpose { PLAN_FOR_GENERATE, PLAN_FOR_CHAT, PLAN_FOR_SERVE, PLAN_PURPOSES };
+const char *plan_purpose_name(enum plan_purpose p); /* "generate" "chat" "serve" */
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -167,6 +175,7 @@ struct plan_limit {
     uint64_t floor_bytes;
     double min_tokens_per_s;    /* the user's lower bound on speed at batch 1; 0: none */
     int context, kv_f16, max_batch, prefill_chunk;
+    enum plan_purpose purpose;  /* the account has its room */
     enum plan_mode mode;
     signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/model/predict.h), or -1: this layer
                                  * runs exactly */
@@ -180,6 +189,7 @@ struct plan_limit {
     struct plan_class classes[PLAN_MAX_CLASSES];
     enum plan_io io;
     int io_lanes, queue_depth;  /* queue_depth: the deepest of any batch size */
+    double load_bytes_per_s;    /* what the device's figures say of large reads, as loading makes them (PLAN_LOAD_*); 0: nothing */
     int n_coalesce;                /* 0: neighbours share a read, units with a gap between them do not */
     struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
     enum plan_ahead ahead;      /* in dense mode with experts; unstated, the runtime reads ahead as it sees fit */
@@ -319,8 +329,8 @@ struct plan_height {
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
 
-/* The least revision that has all that a plan says: 13 where a limit says what a layout of its own would make, or that its gap holds for
- * all layouts, 12 where an engine computes neurons that are not in memory,
+/* The least revision that has all that a plan says: 13 where a limit says what a layout of its own would make, that its gap holds for
+ * all layouts, that it is for chat or serve, or what large reads give, 12 where an engine computes neurons that are not in memory,
  * 11 where the source of guesses takes time, 10 where an engine computes more than neurons, 9 where a limit says whether experts are
  * read ahead, 8 with heights of prompts or times of guesses, else 7. */
 int plan_revision(const struct plan *p);

@@ -20,49 +20,21 @@
 
 typedef const char *name_fn(int value);
 
-static const char *form_name(int v)
-{
-    return layout_form_name((enum layout_form)v);
-}
-
-static const char *mode_name(int v)
-{
-    return plan_mode_name((enum plan_mode)v);
-}
-
-static const char *work_name(int v)
-{
-    return plan_work_name((enum plan_work)v);
-}
+/* Names of enums by their numbers. */
+#define NAMED(name, of, type) static const char *name(int v) { return of((enum type)v); }
+NAMED(form_name, layout_form_name, layout_form)
+NAMED(mode_name, plan_mode_name, plan_mode)
+NAMED(work_name, plan_work_name, plan_work)
+NAMED(io_name, plan_io_name, plan_io)
+NAMED(cost_name, plan_cost_name, plan_cost)
+NAMED(stat_name, plan_stat_name, plan_stat)
+NAMED(policy_name, cache_policy_name, cache_policy)
+NAMED(input_name, predict_input_name, predict_input)
+NAMED(purpose_name, plan_purpose_name, plan_purpose)
 
 static const char *work_name_beyond(int v)
 {
     return work_name(v + 1);
-}
-
-static const char *io_name(int v)
-{
-    return plan_io_name((enum plan_io)v);
-}
-
-static const char *cost_name(int v)
-{
-    return plan_cost_name((enum plan_cost)v);
-}
-
-static const char *stat_name(int v)
-{
-    return plan_stat_name((enum plan_stat)v);
-}
-
-static const char *policy_name(int v)
-{
-    return cache_policy_name((enum cache_policy)v);
-}
-
-static const char *input_name(int v)
-{
-    return predict_input_name((enum predict_input)v);
 }
 
 static const char *act_name(int v)
@@ -521,19 +493,21 @@ static void read_coalesce(struct rd *r, json_t *j, struct plan_limit *l)
 
 static void read_io(struct rd *r, json_t *j, int revision, struct plan_limit *l)
 {
-    static const char *const keys[] = { "joins", "experts_ahead", "backend", "lanes", "queue_depth", NULL };
+    static const char *const keys[] = { "joins", "experts_ahead", "load_bytes_per_s", "backend", "lanes", "queue_depth", NULL };
     const char *present[sizeof keys / sizeof *keys];
     json_t *coalesce = json_object_get(j, keys[0]), *ahead = revision > 8 ? json_object_get(j, keys[1]) : NULL;
+    const json_t *optional[] = { coalesce, ahead, revision > 12 ? json_object_get(j, keys[2]) : NULL };
     size_t at = enter(r, "io");
     int k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (i > 1 || (i ? ahead : coalesce)) /* the first two are optional */
+        if (i >= sizeof optional / sizeof *optional || optional[i])
             present[k++] = keys[i];
     expect(r, j, present);
     if (coalesce)
         read_coalesce(r, coalesce, l);
     if (ahead)
         l->ahead = get_bool(r, j, keys[1]) ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
+    l->load_bytes_per_s = optional[2] ? get_real(r, j, keys[2], 1e18) : 0;
     l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);
     l->io_lanes = get_int(r, j, "lanes", 1, BUDGET_MAX_LANES);
     l->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);
@@ -753,16 +727,17 @@ static const char *gap_name(int v)
 
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    static const char *const keys[] = { "prompt", "predictor_buffers", "guesses", "own_layout", "gap_of", "account_bytes", "act", "batches",
-                                        "classes", "cold_policy", "context", "exempt", "floor_bytes", "gap", "io", "kv", "max_batch",
-                                        "memory_bytes", "min_tokens_per_s", "mode", "optimal", "predictors", "prefill_chunk", "recall",
-                                        "threads", NULL };
+    static const char *const keys[] = { "prompt", "predictor_buffers", "guesses", "own_layout", "gap_of", "for", "account_bytes", "act",
+                                        "batches", "classes", "cold_policy", "context", "exempt", "floor_bytes", "gap", "io", "kv",
+                                        "max_batch", "memory_bytes", "min_tokens_per_s", "mode", "optimal", "predictors",
+                                        "prefill_chunk", "recall", "threads", NULL };
     const char *present[sizeof keys / sizeof *keys];
     json_t *prompt = p->revision > 6 ? json_object_get(j, keys[0]) : NULL;
     json_t *guesses = p->revision > 7 ? json_object_get(j, keys[2]) : NULL;
     json_t *own = p->revision > 12 ? json_object_get(j, keys[3]) : NULL;
     json_t *gap_of = p->revision > 12 ? json_object_get(j, keys[4]) : NULL;
-    const json_t *optional[] = { prompt, json_object_get(j, keys[1]), guesses, own, gap_of };
+    json_t *purpose = p->revision > 12 ? json_object_get(j, keys[5]) : NULL;
+    const json_t *optional[] = { prompt, json_object_get(j, keys[1]), guesses, own, gap_of, purpose };
     int streams = optional[1] != NULL, k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (i >= sizeof optional / sizeof *optional || optional[i])
@@ -770,6 +745,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     expect(r, j, present);
     if (own)
         read_own(r, own, &l->own);
+    l->purpose = purpose ? (enum plan_purpose)get_choice(r, j, keys[5], purpose_name, PLAN_PURPOSES) : PLAN_FOR_GENERATE;
     l->gap_of_layouts = gap_of ? get_choice(r, j, keys[4], gap_name, 2) : 0;
     if (prompt)
         read_prompt(r, prompt, p->revision, &l->prompt);

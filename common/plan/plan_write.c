@@ -376,6 +376,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     key(t, "exempt");
     put_numbers(t, l->always, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_u64(t, "floor_bytes", l->floor_bytes);
+    if (l->purpose)
+        put_str(t, "for", plan_purpose_name(l->purpose));
     put_real(t, "gap", l->gap);
     if (l->gap_of_layouts)
         put_str(t, "gap_of", "layouts");
@@ -398,6 +400,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
         end(t, ']');
     }
     put_int(t, "lanes", l->io_lanes);
+    if (l->load_bytes_per_s > 0)
+        put_real(t, "load_bytes_per_s", l->load_bytes_per_s);
     put_int(t, "queue_depth", l->queue_depth);
     end(t, '}');
     put_str(t, "kv", l->kv_f16 ? "f16" : "f32");

@@ -167,6 +167,10 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
                        "kv, prefill_chunk, threads and io make them %llu and %llu%s", name, li, (unsigned long long)l->account_bytes,
                        (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor,
                        engine ? "; plans of before accelerators were accounted for have to be solved anew" : "");
+    double large = l->load_bytes_per_s > 0 && pr->space.hw ? planning_load_rate(pr->space.hw, l->io, p->stat) : 0;
+    if (large > 0 && compare_differs(large, l->load_bytes_per_s))
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.load_bytes_per_s is %g; the device's figures make it %g", name, li,
+                       l->load_bytes_per_s, large);
     if (!cost_memory_ok(l->account_bytes, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
                        (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);

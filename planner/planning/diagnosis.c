@@ -76,6 +76,8 @@ static int tell_memory(const struct problem *p, const struct limits *lim, struct
     say(s, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context %d",
         size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
         (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
+    if (lim->purpose)
+        say(s, ", --for %s", plan_purpose_name(lim->purpose));
     if (lim->max_batch > 1) {
         struct limits one = *lim;
         one.max_batch = 1;

@@ -5,6 +5,7 @@
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "common/plan/rest.h"
+#include "common/plan/room.h"
 #include "planner/cost/cost_prompt.h"
 #include "planner/cost/cost_rest.h"
 #include "planner/planning/diagnosis.h"
@@ -341,13 +342,21 @@ static int prompt_of(const struct problem *p, const struct limits *lim, const st
     return r < 0 ? r : problem_prompt(p, &c, residencies, l, &l->prompt, e);
 }
 
+double planning_load_rate(const struct hw *hw, enum plan_io io, enum plan_stat stat)
+{
+    const struct hw_read q = { .backend = io == PLAN_IO_URING ? HW_URING : io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND,
+                               .pattern = HW_SEQ, .block_bytes = PLAN_LOAD_PIECE, .queue_depth = PLAN_LOAD_DEPTH, .lanes = 1,
+                               .core_class = -1 };
+    return hw_storage_bytes_per_s(hw, &q, cost_stat(stat));
+}
+
 /* The limit itself has the most threads and the deepest queue of its batch sizes. */
 static int fill_limit(const struct problem *p, const struct limits *lim, const struct planning_chosen *x,
                       const struct plan *plan, struct plan_limit *l, struct err *e)
 {
     const struct cost_choice most = planning_largest(x->choice, x->n_batches), *c = &most;
     *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
-                              .context = c->context, .kv_f16 = c->kv_f16,
+                              .context = c->context, .kv_f16 = c->kv_f16, .purpose = lim->purpose,
                               .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
@@ -357,6 +366,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     if (c->model != PLAN_COST_PAPER && space_foresees(&p->space, c->mode))
         l->ahead = c->ahead ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
+    l->load_bytes_per_s = planning_load_rate(p->space.hw, l->io, c->stat);
     l->gap = x->objective > 0 ? 1 - (double)x->bound / (double)x->objective : 0;
     l->n_classes = fill_classes(p, c, l->classes);
     int r = plan_limit_init(plan, l, p->space.in->n_batches, e);
@@ -693,7 +703,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
     for (int i = 0; i < q->n_memory; i++) {
-        struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
+        struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s, .purpose = q->purpose,
                                       .context = planning_context(q, p->space.in),
                                       .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                                       .prefill_chunk = q->chunk ? q->chunk : chunks->of[i],
@@ -802,7 +812,7 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
 void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out)
 {
     *out = (struct limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
-                                    .context = l->context, .max_batch = l->max_batch,
+                                    .context = l->context, .max_batch = l->max_batch, .purpose = l->purpose,
                                     .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
                                     .model = p->cost, .stat = p->stat };
     memcpy(out->weight, p->request.weight, sizeof out->weight);
@@ -832,6 +842,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
         struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
+                                   .room_bytes = room_bytes(l->purpose, l->context, l->max_batch),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
         if (l->mode == PLAN_PREDICTED) {

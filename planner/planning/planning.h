@@ -41,10 +41,17 @@ int planning_context(const struct request *q, const struct inputs *in);
 int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
                    struct err *e);
 
+/* ERR_INFEASIBLE, as planning_make says it, where the request's least memory is below that floor: before there is a trace. Predictors,
+ * which are made from one, come on top. *bytes is the floor in either case. */
+int planning_ask(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e);
+
 /* The problem that a plan limit was solved in, without the other variants that were tried: for check and explain. Free
  * with problem_done. ERR_UNSUPPORTED when the inputs lack a predictor that the plan uses. */
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e);
+
+/* What a device's figures say of large reads by a back end, as loading makes them; 0: nothing. */
+double planning_load_rate(const struct hw *hw, enum plan_io io, enum plan_stat stat);
 
 /* A plan limit's rule for reading missing units. */
 void planning_coalesce(const struct plan_limit *l, struct coalesce *out);

@@ -9,7 +9,7 @@
  *            layout whose estimate is not SUBSAMPLE_GAIN faster than that one's is left out, and the plan's notes say so (an
  *            estimate; both estimates leave out the same layers, so what these have of their own mostly cancels).
  *
- * What the common layout costs a limit is told by a plan for that limit alone. These searches differ from the first one in their limits,
+ * What the common layout costs a limit is known by a plan for that limit alone. These searches differ from the first one in their limits,
  * and what was replayed for a layout then is copied.
  */
 #include "planner/planning/planning.h"
@@ -55,7 +55,8 @@ struct search {
     struct problem last;        /* padded and packed follow each other and mostly replay the same: the last that was replayed, */
     struct problem subsample;      /* and the last subsampled estimate */
     int last_at, subsample_at, best_at; /* which candidates they are of */
-    struct err why;             /* the first form's reason to be infeasible: its floor is the lower one */
+    struct err why;             /* why it is infeasible under the layout for which the least memory would do, */
+    struct diagnosis numbers;   /* in numbers */
 };
 
 /* What a search is done with, and the next one may copy from. */
@@ -234,16 +235,18 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     int r = problem_prepare(&p, s->in, s->hw, l, &q, s->notes, e);
     if (r < 0)
         return r;
+    struct diagnosis numbers = { 0 };
     struct request mine = *s->q;
-    if (s->why.code) /* the first refusal is reported */
-        mine.diagnosis = NULL;
+    mine.diagnosis = &numbers;
     r = planning_layout(&p, &mine, &s->chunks, s->q->prove ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
     leave(s, &s->last, &s->c->whole[s->last_at]);
     s->last = p;
     s->last_at = s->at;
     if (r == ERR_INFEASIBLE) {
-        if (s->why.code == 0)
+        if (s->why.code == 0 || (numbers.near_memory_bytes && numbers.near_memory_bytes < s->numbers.near_memory_bytes)) {
             s->why = now;
+            s->numbers = numbers;
+        }
         return 0;
     }
     if (r < 0)
@@ -324,6 +327,8 @@ static int make_of(struct candidates *c, const struct request *q, const struct i
     leave(&s, &s.subsample, &c->sample[s.subsample_at]);
     if (r == 0 && !s.found) {
         *e = s.why;
+        if (q->diagnosis)
+            *q->diagnosis = s.numbers;
         return s.why.code;
     }
     for (int i = 0; i < s.best.n_limits && r == 0 && q->prove; i++) {
@@ -426,8 +431,28 @@ int planning_make_each(const struct request *q, const struct inputs *in, const s
     return r;
 }
 
-int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
-                   struct err *e)
+/* The floor under one layout; with refuse, ERR_INFEASIBLE, for there is less memory. */
+static int floor_of(const struct request *q, const struct inputs *in, const struct hw *hw, const struct layout *l, int refuse,
+                    uint64_t *bytes, struct err *e)
+{
+    struct problem p;
+    struct variants variants;
+    struct limits lim = { .memory_bytes = q->memory[0], .context = planning_context(q, in),
+                          .max_batch = inputs_batch_sizes[in->n_batches - 1], .purpose = q->purpose, .kv_f16 = q->kv_f16,
+                          .prefill_chunk = q->chunk, .own_chunk = q->chunk > 0 };
+    int r = variants_new(q, in, l, &variants, e);
+    if (r < 0)
+        return r;
+    if ((r = problem_shape(&p, in, hw, l, variants.variant, variants.n, NULL, e)) == 0) {
+        r = refuse ? diagnosis_infeasible(&p, &lim, SOLVE_MEMORY | SOLVE_CONTEXT, q->diagnosis, e) : diagnosis_floor(&p, &lim, bytes, e);
+        problem_done(&p);
+    }
+    variants_done(&variants);
+    return r;
+}
+
+static int least_floor(const struct request *q, const struct inputs *in, const struct hw *hw, struct layout *least, uint64_t *bytes,
+                       struct err *e)
 {
     struct layout layouts[VARIANTS_LAYOUTS];
     int n, r;
@@ -435,19 +460,31 @@ int planning_floor(const struct request *q, const struct inputs *in, const struc
     if ((r = variants_layouts(q, in, layouts, &n, e)) < 0)
         return r;
     for (int i = 0; i < n && r == 0; i++) {
-        struct problem p;
-        struct variants variants;
-        struct limits lim = { .context = planning_context(q, in), .max_batch = inputs_batch_sizes[in->n_batches - 1],
-                                      .kv_f16 = q->kv_f16, .prefill_chunk = q->chunk, .own_chunk = q->chunk > 0 };
         uint64_t one = UINT64_MAX;
-        if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
-            break;
-        if ((r = problem_shape(&p, in, hw, &layouts[i], variants.variant, variants.n, NULL, e)) == 0) {
-            r = diagnosis_floor(&p, &lim, &one, e);
-            problem_done(&p);
+        if ((r = floor_of(q, in, hw, &layouts[i], 0, &one, e)) == 0 && one < *bytes) {
+            *bytes = one;
+            *least = layouts[i];
         }
-        variants_done(&variants);
-        *bytes = one < *bytes ? one : *bytes;
     }
     return r;
+}
+
+int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
+                   struct err *e)
+{
+    struct layout least;
+    return least_floor(q, in, hw, &least, bytes, e);
+}
+
+int planning_ask(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e)
+{
+    struct request plain = *q;
+    struct layout least;
+    if (q->mode == PLAN_PREDICTED)
+        plain.mode = PLAN_EXACT;
+    plain.max_kl = -1;
+    plain.predictor = -1;
+    plain.recall = 0;
+    int r = least_floor(&plain, in, hw, &least, bytes, e);
+    return r < 0 || q->n_memory == 0 || q->memory[0] >= *bytes ? r : floor_of(&plain, in, hw, &least, 1, bytes, e);
 }

@@ -78,6 +78,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->min_tokens_per_s = l->min_tokens_per_s;
     out->context = l->context;
     out->max_batch = l->max_batch;
+    out->purpose = l->purpose;
     out->cost = p->cost;
     out->stat = p->stat;
     out->kv_f16 = l->kv_f16;

@@ -18,6 +18,7 @@ struct request {
     int cores[HW_MAX_CLASSES];          /* -1: all */
     int context;                        /* 0: the model's, at most 4096, whatever the memory */
     int max_batch;
+    enum plan_purpose purpose;          /* chat and serve: the account keeps room for them */
     int chunk;                          /* tokens of a prompt at once; 0: left to the planner (planning_chunk.h) */
     int weight[PLAN_MAX_BATCHES];       /* of each batch size up to max_batch: tokens made at it, in proportion; [0] 0: as
                                          * request_weights says */

@@ -109,6 +109,10 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
         r = explain_paper(pr, l, &c, residencies, &x, e);
     if (r == 0 && p->cost == PLAN_COST_MEASURED)
         r = explain_measured(pr, l, &c, residencies, &x, e);
+    if (r == 0) {
+        explain_bases(pr, &c, x.paper, x.n_paper);
+        explain_bases(pr, &c, x.measured, x.n_measured);
+    }
     if (r == 0 && l->mode == PLAN_PREDICTED && p->cost == PLAN_COST_MEASURED)
         r = explain_inputs(pr, p, l, &x.inputs, e);
     if (r == 0)

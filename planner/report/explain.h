@@ -13,6 +13,14 @@ struct explain_number {
     const char *name;
     double value;
 };
+/* Where a number comes from: from others, the trace and the plan; the device's figures, as they came into the database; those of another
+ * type or pattern, which stand for one that it has not; or nothing, and it is taken as 0. */
+enum explain_basis {
+    EXPLAIN_DERIVED, EXPLAIN_MEASURED, EXPLAIN_PUBLISHED, EXPLAIN_ESTIMATED, EXPLAIN_OTHER, EXPLAIN_ASSUMED,
+    EXPLAIN_BASES
+};
+extern const char *const explain_basis_names[EXPLAIN_BASES];
+
 struct explain_line {
     const char *id, *formula, *unit;    /* "(8)", "t_ffn = a * F_ffn / f_cpu", "ns" */
     int n, n_terms;
@@ -20,6 +28,7 @@ struct explain_line {
     struct explain_number term[EXPLAIN_TERMS]; /* of the same unit, which add up to value: each may have a line of its own,
                                                 * whose formula begins with its name, "t_io = ..." */
     double value;
+    enum explain_basis value_basis, basis[EXPLAIN_OPERANDS]; /* of the value, and of each operand; terms are derived */
 };
 
 /* Why a layer's predictors see what they see. Others are given the bytes that the layer has in the plan, its predictors'
@@ -111,6 +120,13 @@ enum explain_bound explain_binds(const struct plan_layer_figures *f);
 
 /* Layers that each binds, at batch 1. */
 void explain_count(const struct plan *p, const struct plan_limit *l, int count[EXPLAIN_BOUNDS]);
+
+/* Fills the bases of lines: planner/report/explain_basis.c. */
+void explain_bases(const struct problem *pr, const struct cost_choice *c, struct explain_line *lines, int n);
+
+/* "B_io measured; tau_norm, tau_rope assumed": of a line, what is not derived; "": nothing. */
+#define EXPLAIN_BASES_TEXT 240
+void explain_bases_text(const struct explain_line *l, char *out, size_t len);
 
 /* What a limit's gap holds for: "under this layout". */
 const char *explain_gap_of(const struct plan_limit *l);

@@ -129,6 +129,7 @@ static void measured_table(struct page *out, const struct calibrate_limit *m)
 static void equations(struct page *out, const char *title, const struct explain_line *lines, int n)
 {
     static const char *const heads[] = { "", "<Equation", "Value", "<Unit", "<With" };
+    char bases[EXPLAIN_BASES_TEXT];
     if (n == 0)
         return;
     report_table(out, title, heads, 5);
@@ -145,6 +146,9 @@ static void equations(struct page *out, const char *title, const struct explain_
         page_put(out, lines[i].n_terms && lines[i].n ? "; with " : "");
         for (int k = 0; k < lines[i].n; k++)
             page_textf(out, "%s%s %.6g", k ? ", " : "", lines[i].operand[k].name, lines[i].operand[k].value);
+        explain_bases_text(&lines[i], bases, sizeof bases);
+        if (bases[0])
+            page_textf(out, " [%s]", bases);
         page_put(out, "</td></tr>\n");
     }
     report_table_end(out);

@@ -157,7 +157,7 @@ static const struct {
     int colour;
 } items[BUDGET_ITEMS] = {
     [BUDGET_PROCESS] = { "process", 7 }, [BUDGET_STACKS] = { "thread stacks", 7 }, [BUDGET_META] = { "tokenizer, tables", 7 },
-    [BUDGET_ENGINE] = { "accelerator", 7 },
+    [BUDGET_ENGINE] = { "accelerator", 7 }, [BUDGET_ROOM] = { "chat or serve", 7 },
     [BUDGET_DENSE] = { "attention, embeddings, head", 0 }, [BUDGET_PREDICTOR] = { "predictors", 3 }, [BUDGET_KV] = { "KV cache", 5 },
     [BUDGET_SCRATCH] = { "activations", 4 }, [BUDGET_STAGING] = { "read buffers", 6 }, [BUDGET_CHECKS] = { "checksums", 7 },
     [BUDGET_INDEX] = { "index of neurons", 7 }, [BUDGET_HOT] = { "hot neurons", 2 }, [BUDGET_COLD] = { "cold cache", 1 },
@@ -206,7 +206,7 @@ static void memory_table(struct page *out, const struct report *r)
         heads[i + 1] = size_format(p->limits[i].memory_bytes, names[i], sizeof names[i]);
     report_table(out, "memory account", heads, p->n_limits + 1);
     for (int k = 0; k < BUDGET_ITEMS + 2; k++) {
-        if (k == BUDGET_ENGINE && !p->engine[0])
+        if ((k == BUDGET_ENGINE && !p->engine[0]) || (k == BUDGET_ROOM && !p->limits[0].purpose))
             continue;
         page_put(out, "<tr><td>%s</td>", k < BUDGET_ITEMS ? items[k].name : k == BUDGET_ITEMS ? "total" : "least that runs (floor)");
         for (int i = 0; i < p->n_limits; i++) {

@@ -12,6 +12,7 @@ struct limits {
     double min_tokens_per_s;            /* 0: none */
     int cores[HW_MAX_CLASSES];          /* most of each class; -1: all the device has */
     int context, max_batch, prefill_chunk;
+    enum plan_purpose purpose;          /* whose room every account has */
     int weight[PLAN_MAX_BATCHES];       /* of each batch size: tokens made at it, in proportion; 0: 1 */
     int own_chunk;                      /* 1: prefill_chunk is what the user asks for */
     int only_batch;                     /* the one batch size that is solved for, its index in inputs_batch_sizes + 1; 0: all */

@@ -4,6 +4,8 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/kv_prefix.h"
 
+#include "common/base/progress.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -145,9 +147,12 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     take_regions(g);
     take_scratch(g);
+    int64_t start = progress_now_ns();
     if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_checks(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
         (r = load_neurons_hot(g, e)) < 0 || (r = load_neurons_cold(g, e)) < 0)
         return r;
+    g->loading.bytes = g->io->bytes;
+    g->loading.ns = (uint64_t)(progress_now_ns() - start);
     io_close(g->io);
     g->io = NULL;
     if ((r = engine_accel_open(g, e)) < 0 || (r = open_dense(g, e)) < 0 || (r = engine_open_reading(g, e)) < 0)
@@ -326,6 +331,11 @@ int engine_locked(const struct engine *g, int *why)
 {
     *why = g->arena.lock_errno;
     return g->arena.locked;
+}
+
+struct engine_loading engine_loading(const struct engine *g)
+{
+    return g->loading;
 }
 
 size_t engine_page_bytes(const struct engine *g)

@@ -241,6 +241,11 @@ void engine_stats_reset(struct engine *g);
 const struct budget *engine_budget(const struct engine *g);
 const struct io *engine_io(const struct engine *g); /* NULL: it could not be opened again after an error */
 int engine_locked(const struct engine *g, int *why); /* memory is mlocked; *why: errno when not */
+/* What loading read of the packed model, how long it took, and how long of that for reads alone. */
+struct engine_loading {
+    uint64_t bytes, ns, wait_ns;
+};
+struct engine_loading engine_loading(const struct engine *g);
 size_t engine_page_bytes(const struct engine *g);    /* of most of the memory, in which reads arrive; 0: not known */
 
 /* Scratch that the account lists for callers. */

@@ -42,6 +42,7 @@ struct engine {
     void *prefixes;                /* what kv_prefix.h needs; owned */
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
+    struct engine_loading loading;
     /* scratch of a pass */
     float *x, *xn, *acc, *mix, *picked, *block_in, *logits, *ffn, *router;
     float *sums, *seen;            /* experts: their outputs; what their predictors see */

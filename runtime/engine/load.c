@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_PIECE     (1u << 20) /* of a read, at most: any disk is at its best */
-#define LOAD_DEPTH     8
+#define LOAD_PIECE PLAN_LOAD_PIECE /* of a read, at most: any disk is at its best */
+#define LOAD_DEPTH PLAN_LOAD_DEPTH
 
 int load_begin(struct engine *g, struct err *e)
 {

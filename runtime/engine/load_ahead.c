@@ -1,7 +1,17 @@
 /* A ring of reads: the first is the one that bytes are taken from, the others are in flight or have arrived. */
 #include "runtime/engine/load_ahead.h"
 
+#include "common/base/progress.h"
+
 #include <string.h>
+
+int ahead_reap(struct engine *g, struct io_request **out, int max, struct err *e)
+{
+    int64_t start = progress_now_ns();
+    int n = io_reap(g->io, out, max, 1, e);
+    g->loading.wait_ns += (uint64_t)(progress_now_ns() - start);
+    return n;
+}
 
 void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t bytes)
 {
@@ -47,7 +57,7 @@ int ahead_read(void *ctx, void *buf, size_t len, struct err *e)
         if (n < 0)
             return n;
         while (!a->arrived[a->first]) {
-            n = io_reap(a->g->io, done, AHEAD_DEPTH, 1, e);
+            n = ahead_reap(a->g, done, AHEAD_DEPTH, e);
             for (int i = 0; i < n; i++) {
                 if (done[i]->result < 0)
                     return io_failed(a->g->io, done[i], e);

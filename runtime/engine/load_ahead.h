@@ -17,6 +17,9 @@ struct ahead {
     uint32_t first, count;
 };
 
+/* io_reap of one read at least; what is waited for is counted in g->loading. */
+int ahead_reap(struct engine *g, struct io_request **out, int max, struct err *e);
+
 void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t bytes);
 
 /* The next len bytes of the run; ctx: a struct ahead. After an error: load_drain. */

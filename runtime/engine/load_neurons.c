@@ -1,7 +1,7 @@
 /* Neurons at start: the resident prefix of each part, and after it, hottest first, as many units as the cold
  * cache holds, so that the first tokens find what later ones will. Long sequential reads with all buffers in
  * flight (load.c); their units are copied to where they belong. */
-#include "runtime/engine/engine_impl.h"
+#include "runtime/engine/load_ahead.h"
 
 #include "common/base/hash.h"
 #include "common/base/progress.h"
@@ -107,7 +107,7 @@ static int read_run(struct run *h, struct run_read *reads, struct progress *bar,
         int n = 0, r;
         while (n_idle && h->next < h->end)
             batch[n++] = ask(h, &reads[idle[--n_idle]], g->load_piece);
-        if ((r = io_submit(g->io, batch, n, e)) < 0 || (r = io_reap(g->io, batch, READS_MAX, 1, e)) < 0)
+        if ((r = io_submit(g->io, batch, n, e)) < 0 || (r = ahead_reap(g, batch, READS_MAX, e)) < 0)
             return r;
         for (int i = 0; i < r; i++) {
             if (batch[i]->result < 0)

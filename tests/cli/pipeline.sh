@@ -14,6 +14,7 @@ mkdir bin in
 cat > bin/wrapper << END
 #!/bin/bash
 what=\${0##*/}-\$1
+case " \$*" in " solve -q --model "*) what=\$what-asked ;; esac
 kill_when() { [ ! -e "$tmp/\$1-\$what" ] || { rm "$tmp/\$1-\$what"; kill -9 \$PPID; exit 1; }; }
 kill_when before
 if [ \$what = thermo-profile-hardware ]; then # --db FILE --device NAME
@@ -118,7 +119,7 @@ check "other tokens to trace" eval 'go o --max-tokens 20 && stages "trace plan p
 check "back" eval 'go o && stages "trace plan pack"'
 packed=$(stat -c '%i %.9Y' o/model.thermo)
 check "below the floor: exit status 4" status 4 go o --memory 1MiB
-check "and above again, with the pack that is there" eval 'go o && stages plan && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
+check "and above again, with the plan and the pack that are there" eval 'go o && stages "" && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
 check "a layout that the pack has not is planned and packed" eval 'go o --plan-flags "--context 64 --form two-phase" && stages "plan pack"'
 check "and asked for again with other words, planned alone" eval 'go o --plan-flags "--form two-phase --context 64" && stages plan'
 check "tiles, in dense mode" eval 'go o --plan-flags "--context 64 --mode dense --form tiles" && stages "plan pack"'

@@ -55,6 +55,13 @@ END
 }
 same() { [ -s "$1" ] && cmp "$1" "$2"; }
 
+# What the script ends by saying works as it is printed, with the script's own limit and context.
+advice()
+{
+    real --tokens 1 && line=$(sed -n 's/^to talk with it: //p' "$tmp/talk") && [ -n "$line" ] &&
+        printf 'Say hello.\n' | eval "$line --temp 0 -n 4" > "$tmp/text" 2> "$tmp/talk" && grep -q . "$tmp/text" && ! grep 'fewer neurons' "$tmp/talk"
+}
+check "its closing advice works as printed" advice
 check "64 MiB are less than the file" [ $((64 << 20)) -lt "$(stat -c %s "$model")" ]
 check "profiled, planned, packed and run in 64 MiB" real --run-flags '--chat --temp 0' --memory 64MiB --plan-flags '--context 128 --kv f32' \
     --prompt "$(cat $golden/prompt.txt)" --tokens 60

@@ -1,0 +1,79 @@
+#!/bin/bash
+# solve --model, and thermo-pipeline by it: limit and context are compared with the floor of the model's header before anything is traced, and
+# what would do is named as the command that was typed. The floor is the one that solve names by a trace.
+. tests/tap.sh
+scratch
+. tests/chain.sh
+P=$BIN/thermo-plan
+
+floor() { "$P" solve -q "$@" --memory 70000 2>&1 > /dev/null | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p'; }
+same_floor() # MODEL TRACE TRACE-FLAGS OPTIONS...
+{
+    local a b
+    a=$(floor --model "$1" --trace-flags "$3" "${@:4}")
+    b=$(floor --traces "$2" --hardware "$hardware" --out "$tmp/none.json" "${@:4}")
+    [ -n "$a" ] && [ "$a" = "$b" ] || { echo "$a of the header, $b of the trace: ${*:4}"; return 1; }
+}
+of_embedded()
+{
+    for options in '--context 64' '--context 512 --kv f32' '--form bundle --max-batch 8' '--mode dense --context 100' '--for chat' \
+        '--for serve --max-batch 4' '--form split --packed yes --down-type q8_0' '--chunk 64'; do
+        same_floor "$model" "$traces" '' $options || return 1
+    done
+}
+check "the floor of the embedded model's header is the one of its trace" of_embedded
+small() # NAME TRACE-FLAGS OF-GGUF-MAKE...: a random model and a short trace of it
+{
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 "${@:3}" "$tmp/$1.gguf" > "$tmp/log" 2>&1 &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/$1.gguf" --prompts "$tmp/p.csv" --window-tokens 32 $2 --out "$tmp/$1.h5" > "$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; return 1; }
+    for options in '--context 64' '--context 200 --max-batch 2 --kv f32' '--context 100 --for chat'; do
+        same_floor "$tmp/$1.gguf" "$tmp/$1.h5" "$2" $options || return 1
+    done
+}
+head -n 3 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
+check "so is that of experts, with a lead" small experts '' --arch glm4moe --type q4_k --layers 2 --lead 1 --experts 4 --experts-used 2 --d-model 256 --heads 4 --ff 256
+check "of a model made sparse" small silent '--silence 40%' --act silu --layers 2 --d-model 256 --heads 4 --ff 512
+unless_short check "of recurrent layers" small delta '' --arch qwen35moe --layers 4 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --experts 4 --experts-used 2
+unless_short check "of an activation that only the trace is told" small told '--act relu' --act silu --layers 2 --d-model 256 --heads 4 --ff 512
+
+check "enough is said" says 0 'ReGLU-Tales-10M with context 256 needs .* 18.0 MiB is enough' "$P" solve --model "$model" --memory 18MiB --context 256
+enough() { "$P" solve --model "$model" --memory 18MiB --context 256 --json | python3 -c 'import json, sys; d = json.load(sys.stdin)
+assert d["feasible"] and d["context_tokens"] == 256 and 8 << 20 < d["floor_bytes"] < d["memory_bytes"] == 18 << 20, d'; }
+check "as JSON" enough
+check "predicted mode, whose predictors come later, is asked for as exact" says 0 'is enough' "$P" solve --model "$model" --memory 18MiB --mode predicted --recall 0.9
+check "a trace beside the model: usage" says 2 'do not go with it' "$P" solve --model "$model" --traces "$traces" --memory 18MiB
+check "flags of the trace without the model: usage" says 2 'belongs to --model' "$P" solve --traces "$traces" --hardware "$hardware" \
+    --memory 18MiB --out "$tmp/x.json" --trace-flags '--act relu'
+check "an activation that is none" says 2 "'gelu2' is no activation" "$P" solve --model "$model" --memory 18MiB --trace-flags '--act gelu2'
+check "no database without a model: usage" says 2 '--hardware FILE is required' "$P" solve --traces "$traces" --memory 18MiB --out "$tmp/x.json"
+check "no model of that name: unreadable" says 3 'none.gguf' "$P" solve --model "$tmp/none.gguf" --memory 18MiB
+
+# thermo-pipeline: nothing is done, and each line that it names works.
+pipeline() { scripts/pipeline.sh --model "$model" --hardware "$hardware" --out "$tmp/made" --max-tokens 200 --tokens 0 "$@"; }
+advised() # OPTIONS...: refused, and what is advised is typed
+{
+    rm -rf "$tmp/made"
+    status 4 pipeline "$@" > "$tmp/talk" 2>&1 && [ "$(ls "$tmp/made")" = "" ] || { cat "$tmp/talk"; ls "$tmp/made"; return 1; }
+    grep '^   scripts/pipeline.sh ' "$tmp/talk" > "$tmp/lines"
+    [ "$(wc -l < "$tmp/lines")" -eq "$wanted" ] || { cat "$tmp/talk"; return 1; }
+    while read -r line; do
+        eval "$line" > "$tmp/log" 2>&1 < /dev/null || { echo "$line"; cat "$tmp/log"; return 1; }
+        [ -e "$tmp/made/plan.json" ] || return 1
+    done < "$tmp/lines"
+}
+wanted=2 check "a limit below the floor of the context" advised --memory 10MiB --plan-flags '--form split --packed no --context 400'
+wanted=2 check "one of two, with options of the run" advised --memory=10MiB,30MiB --plan-flags='--form split --packed no' -- --temp 0.6
+wanted=1 check "a limit below any context's" advised --plan-flags '--form split --packed no --for chat' --memory 8MiB
+rm -rf "$tmp/made"
+check "what solve would refuse is refused before the trace" says 2 'unknown option --contxt; did you mean --context' pipeline --memory 18MiB --plan-flags '--contxt 256'
+typed() # HOW WANT VARIABLE...
+{
+    env PIPELINE_TYPED="$1" "${@:3}" scripts/pipeline.sh --model "$model" --memory 10MiB --out "$tmp/made" > "$tmp/talk" 2>&1
+    grep -qxF -e "   $2" "$tmp/talk" || { cat "$tmp/talk"; return 1; }
+}
+check "typed as make pipeline" typed 'make pipeline' "make pipeline MODEL='a b.gguf' MEMORY=11904KiB PROMPT='it'\''s' PIPELINE_FLAGS='--tokens 0'" \
+    PIPELINE_MODEL='a b.gguf' PIPELINE_MEMORY=10MiB PIPELINE_PROMPT="it's" PIPELINE_FLAGS='--tokens 0'
+check "as make real" typed 'make real' "make real REAL_FLAGS='--sparse 70% --memory 11904KiB'" REAL_FLAGS='--memory 10MiB --sparse 70%'
+check "as make demo" typed 'make demo' "make demo DEMO_FLAGS='--plan-flags '\''--context 111'\'''" DEMO_FLAGS=
+done_testing

@@ -40,18 +40,12 @@ static int vector(const struct model *m, const struct gguf_tensor *t, float **ou
     return r;
 }
 
-/* The tensor of a layer that is multiplied row by row; or NULL. */
-static const struct gguf_tensor *matrix(const struct model *m, int layer, int role)
-{
-    enum model_role r = (enum model_role)role;
-    return model_role_is_predictor(r) || model_role_is_vector(r) ? NULL : m->layer[layer][r];
-}
-
 static int check_types(const struct model *m, struct err *e)
 {
     for (int l = 0; l < model_depth(&m->h); l++)
-        for (int i = 0; i < MODEL_ROLES; i++) {
-            const struct gguf_tensor *t = matrix(m, l, i);
+        for (int r = 0; r < MODEL_ROLES; r++) {
+            int multiplied = !model_role_is_predictor((enum model_role)r) && !model_role_is_vector((enum model_role)r);
+            const struct gguf_tensor *t = multiplied ? m->layer[l][r] : NULL;
             if (t && !kernels->rows[KERNELS_ACT_F32][t->type])
                 return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", t->name,
                                quant_traits(t->type)->name);
@@ -59,17 +53,11 @@ static int check_types(const struct model *m, struct err *e)
     return 0;
 }
 
-/* Bytes of a token's activations in int8, for the matrix with the longest rows. */
+/* Bytes of a token's activations in int8, for the longest input. */
 static size_t act_bytes(const struct model *m)
 {
-    const struct model_hparams *h = &m->h;
-    uint64_t most = (uint64_t)(h->n_ff > h->d_model ? h->n_ff : h->d_model); /* Down that the file has by neuron is turned */
-    for (int l = 0; l < model_depth(h); l++)
-        for (int i = 0; i < MODEL_ROLES; i++) {
-            const struct gguf_tensor *t = matrix(m, l, i);
-            most = t && t->dims[0] > most ? t->dims[0] : most;
-        }
-    return kernels_act_bytes(KERNELS_ACT_Q8, (int)most);
+    int widest = (int)graph_widest(&m->h);
+    return kernels_act_bytes(KERNELS_ACT_Q8, m->h.n_ff > widest ? m->h.n_ff : widest);
 }
 
 /* Memory that a worker's struct scratch, the batch, and, for each token of a run and of one that is observed, struct forward point to: one

@@ -386,12 +386,13 @@ static int try_fit(struct setup *s, struct err *e)
                           .streamed = s->streamed, .lower_chunk = !s->args.chunk,
                           .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
-    if (r < 0 && beside) {
+    if (r == ERR_INFEASIBLE && beside) {
         char hint[96] = "";
         if (s->args.purpose && s->args.purpose != s->limit.purpose)
             snprintf(hint, sizeof hint, " ('thermo-plan solve --for %s' keeps room for it)", plan_purpose_name(s->args.purpose));
-        return err_wrap(e, "of %llu bytes of memory %s takes %llu%s", (unsigned long long)s->memory_bytes, beside_what(s),
-                        (unsigned long long)beside, hint);
+        return err_wrap(e, "of %llu bytes of memory %s takes %llu; --memory %lluMiB is the least that does%s",
+                        (unsigned long long)s->memory_bytes, beside_what(s), (unsigned long long)beside,
+                        (unsigned long long)((f.budget.floor + beside + (1u << 20) - 1) >> 20), hint);
     }
     if (r < 0)
         return r;

@@ -62,6 +62,8 @@ static int pages_free(const struct batch *b)
         return engine_free_positions(b->c.engine) / SCHEDULE_KV_PAGE;
     for (int i = 0; i < b->n_texts; i++)
         held += pages_of(session_n_pos(&b->texts[i]->session));
+    for (int i = 0; i < b->n_parked; i++)
+        held += pages_of(session_n_pos(&b->parked[i]));
     return b->pages - held;
 }
 
@@ -80,7 +82,7 @@ static int pages_promised(const struct batch *b)
 uint64_t batch_bytes(int sequences, int guesses)
 {
     uint64_t of_guesses = guesses ? sizeof(struct guess_ask) + sizeof(struct guess_want) : 0;
-    return (uint64_t)sequences * (sizeof(struct batch_text *) + sizeof(struct session_part) + of_guesses) + 64;
+    return (uint64_t)sequences * (sizeof(struct batch_text *) + sizeof(struct session_part) + sizeof(struct session) + of_guesses) + 64;
 }
 
 int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
@@ -102,7 +104,10 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
     if (kept < 0)
         return kept;
     const struct engine_config *g = engine_configuration(c->engine);
-    b->finds = !kept ? 0 : g->mode == PLAN_PREDICTED || g->accel.accel ? 1 : 2;
+    b->whole = g->mode != PLAN_PREDICTED && !g->accel.accel;
+    b->finds = !kept ? 0 : b->whole ? 2 : 1;
+    if (c->prefixes && !kept && !(b->parked = calloc(n, sizeof *b->parked)))
+        return err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
     int got = b->texts && b->parts && (!guesses || (b->asks && b->wants));
     return got ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
 }
@@ -111,6 +116,9 @@ void batch_done(struct batch *b)
 {
     for (int i = 0; i < b->n_texts; i++)
         session_done(&b->texts[i]->session);
+    for (int i = 0; i < b->n_parked; i++)
+        session_done(&b->parked[i]);
+    free(b->parked);
     free(b->texts);
     free(b->parts);
     free(b->asks);
@@ -185,13 +193,42 @@ static void end_text(struct batch *b, struct batch_text *t, enum batch_end end, 
     b->c.end(b->c.ctx, t, end, why);
 }
 
-/* Its place and its pages are free. sound: what these hold is worth keeping. */
-static void leave(struct batch *b, struct batch_text *t, int sound)
+static void drop_parked(struct batch *b, int i)
+{
+    session_done(&b->parked[i]);
+    memmove(b->parked + i, b->parked + i + 1, (size_t)(--b->n_parked - i) * sizeof *b->parked);
+}
+
+/* Parked sessions go, the oldest first, until so many more places and pages are free; the last `stay` of them do not. */
+static void unpark(struct batch *b, int places, int pages, int stay)
+{
+    while (b->n_parked > stay && (b->n_texts + b->n_parked + places > choice_of(b)->max_batch || pages > pages_free(b)))
+        drop_parked(b, 0);
+}
+
+/* The session stays where it is, with what a prompt's pass would have made. 1: it does. */
+static int park(struct batch *b, struct batch_text *t)
+{
+    struct session *s = &t->session;
+    int n = session_n_pos(s);
+    n = b->whole || n < t->n_prompt ? n : t->n_prompt;
+    if (!b->parked || n < SCHEDULE_KV_PAGE || session_can_keep(s, n) < n)
+        return 0;
+    session_rewind(s, n);
+    b->parked[b->n_parked++] = *s;
+    *s = (struct session){ 0 };
+    return 1;
+}
+
+/* Its place and its pages are free. sound: what these hold is worth keeping; ends: and they stay as long as nobody needs them. */
+static void leave(struct batch *b, struct batch_text *t, int sound, int ends)
 {
     int i = 0;
     while (b->texts[i] != t)
         i++;
     memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
+    if (ends && sound && park(b, t))
+        return;
     if (b->finds == 2 && sound)
         session_publish(&t->session, session_n_pos(&t->session));
     session_done(&t->session);
@@ -202,7 +239,7 @@ static void give_way(struct batch *b, struct batch_text *t)
 {
     assert(t->made || t->n_made < 2);
     t->sampler = t->session.sampler;
-    leave(b, t, 1);
+    leave(b, t, 1, 0);
     t->state = WAITS;
     t->n_read = 0;
     t->after = b->first;
@@ -222,7 +259,7 @@ static void end(struct batch *b, struct batch_text *t, enum batch_end how, const
     if (t->state == WAITS)
         unlink_waiting(b, t);
     else
-        leave(b, t, how != BATCH_FAILED);
+        leave(b, t, how != BATCH_FAILED, 1);
     while (twin) { /* which is the caller's again once it has ended */
         struct batch_text *x = twin;
         twin = x->twins;
@@ -258,12 +295,6 @@ static const struct batch_text *same_beginning(const struct batch *b, const stru
     return best;
 }
 
-static void enter(struct batch *b, struct batch_text *t, int state)
-{
-    t->state = state;
-    b->texts[b->n_texts++] = t;
-}
-
 static struct session_config config_of(const struct batch *b, const struct batch_text *t, int n_prompt)
 {
     struct session_config c = { .sampling = t->sampling, .watcher = b->guess.watcher, .watcher_ctx = b->guess.ctx };
@@ -271,25 +302,76 @@ static struct session_config config_of(const struct batch *b, const struct batch
     return c;
 }
 
+/* The parked session that holds most of what a prompt begins with, at least a page: 1, it is the last of them now; *n: how much. */
+static int find_parked(struct batch *b, const struct batch_text *t, int *n)
+{
+    int best = -1;
+    *n = SCHEDULE_KV_PAGE - 1;
+    for (int i = 0; i < b->n_parked; i++) {
+        const struct session *s = &b->parked[i];
+        const int32_t *ids = session_ids(s);
+        int same = 0, most = session_n_pos(s) < t->n_prompt - 1 ? session_n_pos(s) : t->n_prompt - 1;
+        while (same < most && ids[same] == t->prompt[same])
+            same++;
+        if (same > *n && session_can_keep(s, same) == same) {
+            best = i;
+            *n = same;
+        }
+    }
+    if (best < 0)
+        return 0;
+    struct session s = b->parked[best];
+    memmove(b->parked + best, b->parked + best + 1, (size_t)(b->n_parked - 1 - best) * sizeof s);
+    b->parked[b->n_parked - 1] = s;
+    return 1;
+}
+
+/* A text has a session, which holds the first of its prompt: how many tokens, or ERR_*. Of a parked session all goes on; or, where a place
+ * is free beside it, what is the same. */
+static int begin_session(struct batch *b, struct batch_text *t, int parked, int same, struct err *e)
+{
+    const struct session_config c = config_of(b, t, t->n_prompt);
+    int open = 0, r;
+    const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &open);
+    struct session *s = parked && (!like || same >= open) ? &b->parked[b->n_parked - 1] : NULL;
+    if (s && (same == session_n_pos(s) || b->n_texts + b->n_parked >= choice_of(b)->max_batch)) {
+        t->session = *s;
+        b->n_parked--;
+        session_rewind(&t->session, same);
+        session_sampling(&t->session, &c.sampling);
+        return same;
+    }
+    unpark(b, 1, 0, s != NULL);
+    const struct session *from = s ? s : like ? &like->session : NULL;
+    int n = s ? same : like ? open : 0;
+    r = from ? session_fork(&t->session, from, n, &c, e) : session_init(&t->session, b->c.engine, &c, e);
+    return r < 0 ? r : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : n;
+}
+
+static void enter(struct batch *b, struct batch_text *t, int state)
+{
+    t->state = state;
+    b->texts[b->n_texts++] = t;
+}
+
 /* The first that waits, where there is room for it. 1: it has begun. */
 static int begin_next(struct batch *b, struct err *e)
 {
     struct batch_text *t = b->first;
-    int shared = 0, r;
+    int same = 0, n;
     if (!t || b->n_texts + 1 + followers(t) > choice_of(b)->max_batch)
         return 0;
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && followers(b->texts[i]))
             return 0;
+    int parked = find_parked(b, t, &same), wanted = pages_promised(b) + pages_wanted_in_all(b, t, t->n_made);
+    unpark(b, followers(t) + !parked, wanted, parked);
     if (b->n_texts > 0 && pages_promised(b) + pages_wanted_in_all(b, t, t->n_made) > pages_free(b))
         return 0;
-    const struct session_config c = config_of(b, t, t->n_prompt);
-    const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &shared);
-    r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
-    if (r < 0)
-        return r;
+    if ((n = begin_session(b, t, parked, same, e)) < 0)
+        return n;
     unlink_waiting(b, t);
-    t->n_read = like ? shared : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : 0;
+    t->n_read = n;
     if (t->n_made)
         t->session.sampler = t->sampler;
     else
@@ -303,6 +385,7 @@ static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text 
 {
     int n = 0;
     t->state = DECODES;
+    unpark(b, t->n_twins, 0, 0);
     for (struct batch_text *x = t->twins, *next; x; x = next) {
         struct err why = { 0 };
         next = x->twins;
@@ -650,7 +733,9 @@ static int fill_parts_that_fit(struct batch *b, struct batch_text **of, int *n)
             need += session_pages_needed(&of[i]->session, b->parts[i].n);
         if (need == 0 || need <= pages_free(b))
             return any;
-        if (b->n_texts > 1)
+        if (b->n_parked)
+            drop_parked(b, 0);
+        else if (b->n_texts > 1)
             give_way(b, b->texts[b->n_texts - 1]);
         else
             end(b, b->texts[0], BATCH_CONTEXT, NULL);

@@ -14,7 +14,8 @@
  *
  * Each text has the tokens that it has alone with its seed (session.h). With `prefixes` a prompt takes what it begins with from pages of
  * the KV cache that hold it, whoever has read it, as long as they are there (kv_prefix.h): prompts, and, where decoding gives the same,
- * what was made. Without, with a watcher, or where layers have states, it begins with what a text that is open has read. `twins` of a text
+ * what was made. With a watcher, or where layers have states, pages alone are not enough: there it begins with what a text that is open has
+ * read, or goes on with the session of one that has ended, which stays as long as nobody needs its place or its pages. `twins` of a text
  * share its whole prompt.
  *
  * Guesses (guess_together.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
@@ -92,6 +93,8 @@ struct batch {
     struct session_part *parts;  /* [max_batch] */
     int n_texts, n_waiting, pages;
     struct pace pace;
+    struct session *parked;      /* [n_parked], of texts that have ended, the latest last; NULL: none stay */
+    int n_parked, whole;         /* whole: decoding gives what a prompt's pass gives */
     int finds;                   /* what texts began with is found: 2, of those that have ended, all of it; 1, their prompts */
     struct batch_text *first, *last;
     /* guesses */

@@ -45,6 +45,41 @@ assert [one(l['text']) for l in c] == [one(t) for t in alone], (c, alone)
 assert len({l['text'] for l in c}) == 3"
 }
 
+# A conversation goes on where it was, as long as nobody needs the place; one that does not is read again.
+turns()
+{
+    python3 -B - "$run" "${files[@]}" << 'END'
+import json, subprocess, sys
+def served(sequences):
+    p = subprocess.Popen([sys.argv[1], 'serve', '--stdio', *sys.argv[2:], '--temp', '0', '--sequences', sequences], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)
+    assert json.loads(p.stdout.readline())['type'] == 'ready'
+    return p
+def ask(p, tokens):
+    p.stdin.write(json.dumps({'id': 'x', 'tokens': tokens, 'n': 9, 'ignore_eos': True}) + '\n')
+    p.stdin.flush()
+    made = []
+    while (l := json.loads(p.stdout.readline()))['type'] == 'token':
+        made.append(l['token'])
+    return made, l['shared_tokens']
+def end(p):
+    p.stdin.close()
+    p.stdout.read()
+    assert p.wait() == 0
+for sequences, who, there in ('1', 'aa', [0, 48]), ('2', 'abab', [0, 0, 48, 48]), ('1', 'aba', [0, 0, 0]):
+    p, said, got = served(sequences), {'a': list(range(5, 45)), 'b': list(range(60, 100))}, []
+    for w in who:
+        made, shared = ask(p, said[w])
+        alone = served('1')
+        assert ask(alone, said[w]) == (made, 0) and len(made) == 9, (sequences, who, w)
+        end(alone)
+        said[w] += made + [7]
+        got.append(shared)
+    end(p)
+    assert got == there, (sequences, who, got)
+END
+}
+
 # Beginnings that are the same are shared where the state is there, and read again where it is not.
 prompts()
 {
@@ -86,6 +121,7 @@ all() # NAME STATES PAGES OPTIONS...
     check "$1: token by token and in chunks: the same bytes" chunks
     check "$1: forked for the best of three: each is what its seed gives alone" best
     check "$1: six prompts at four places: each is what it is alone" prompts
+    check "$1: conversations go on where they were" turns
     check "$1: guesses, which are taken back, are refused" says 3 'the state of recurrent layers' "$run" generate "${files[@]}" --prompt abc \
         --guess lookup
     check "$1: states of three sequences are in the account" account "$2" "$3"

@@ -207,9 +207,33 @@ static int oracle_breaks(void *ctx, struct guess_ask *asks, int n, struct err *e
     return ++*asked < 3 ? r : err_set(e, ERR_FORMAT, "a logit is nan");
 }
 
+/* Who looks on, and has to be told what a session begins with: sessions that have ended stay, and others go on with them. */
+static int looked, went_on;
+
+static int saw(void *ctx, const struct session *s, int first, int n, const float *hidden, struct err *e)
+{
+    (void)ctx, (void)s, (void)n, (void)hidden, (void)e;
+    looked++;
+    went_on += first >= SCHEDULE_KV_PAGE;
+    return 0;
+}
+
+static int saw_fork(void *ctx, const struct session *s, const struct session *from, struct err *e)
+{
+    (void)ctx, (void)s, (void)from, (void)e;
+    return 0;
+}
+
+static void saw_end(void *ctx, const struct session *s)
+{
+    (void)ctx, (void)s;
+}
+
+static const struct session_watcher looks_on = { saw, saw_fork, saw_end };
+
 static const struct guess_many_config all = { .most = 6, .source = oracle, .always = 1 },
-                                      costly = { .most = 3, .source = oracle, .costly = 1, .guess_ns = 1e15 },
-                                      lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1 };
+                                      costly = { .most = 3, .source = oracle, .costly = 1, .guess_ns = 1e15, .watcher = &looks_on },
+                                      lookup = { .most = GUESS_MOST, .source = guess_lookup_many, .always = 1, .watcher = &looks_on };
 
 /* Texts join while others are on their way. Two rounds on the same engine, each with its way of guessing; in one of them a text is
  * cancelled. With prefixes the second finds what the first has left. */
@@ -312,7 +336,7 @@ static int fail_at(void *ctx, const struct io_request *r, int result)
 
 /* What a text made stands for a prompt where decoding gives what reading gives, and only its prompt where it does not; both with the logits
  * that they have alone. Where others need its pages they give way, and nothing is found. */
-static void test_prefixes(int predicted)
+static void test_prefixes(int predicted, int watched)
 {
     enum { FIRST = 20, MADE = 40, MOST = FIRST + MADE };
     static struct story story[3], own[2];
@@ -328,7 +352,9 @@ static void test_prefixes(int predicted)
     c.choice.kv_positions = 4 * SCHEDULE_KV_PAGE;
     CHECK(engine_open(&c, &g, &e) == 0);
     struct batch_config q = batch_of(g);
+    const struct guess_many_config watch = { .most = 1, .source = guess_lookup_many, .watcher = &looks_on };
     q.prefixes = 1;
+    q.guesses = watched ? &watch : NULL;
     memset(story, 0, sizeof story);
     CHECK(batch_init(&b, &q, &e) == 0);
     struct batch_text t = { .prompt = prompts[0], .n_prompt = FIRST, .n = MADE_MAX, .ignore_eos = 1, .owner = &story[0],
@@ -342,7 +368,8 @@ static void test_prefixes(int predicted)
         CHECK(batch_add(&b, &t, &e) == 0);
         while (batch_step(&b, &e) > 0)
             continue;
-        CHECK_MSG(t.n_shared == (n > FIRST && !predicted ? n / SCHEDULE_KV_PAGE * SCHEDULE_KV_PAGE : 0), "%d of %d", t.n_shared, n);
+        int there = watched ? n - 1 : n / SCHEDULE_KV_PAGE * SCHEDULE_KV_PAGE;
+        CHECK_MSG(t.n_shared == (n > FIRST && !predicted ? there : 0), "%d of %d", t.n_shared, n);
         memcpy(longer + n, story[0].drawn, MADE_MAX * sizeof *longer);
     }
     struct batch_text last = t; /* the whole conversation, with nothing and with what is there */
@@ -355,8 +382,9 @@ static void test_prefixes(int predicted)
     CHECK(batch_add(&b, &last, &e) == 0);
     while (batch_step(&b, &e) > 0)
         continue;
-    CHECK_MSG(last.n_shared == SCHEDULE_KV_PAGE && same(&own[0], &story[1]), "%d of %d were there", last.n_shared, n);
-    CHECK(engine_free_positions(g) == 4 * SCHEDULE_KV_PAGE); /* nobody's */
+    int there = !watched ? SCHEDULE_KV_PAGE : predicted ? n - MADE_MAX : n - 1;
+    CHECK_MSG(last.n_shared == there && same(&own[0], &story[1]), "%d of %d were there", last.n_shared, n);
+    CHECK(watched || engine_free_positions(g) == 4 * SCHEDULE_KV_PAGE); /* nobody's */
     for (int i = 0; i < 3; i++) { /* others, of each of which a page stays */
         static int32_t other[3][MOST];
         for (int k = 0; k < MOST; k++)
@@ -639,7 +667,9 @@ int main(void)
     CHECK_MSG(guessed.accepted > guessed.guessed / 8 && guessed.accepted < guessed.guessed, "%llu of %llu guesses came true",
               (unsigned long long)guessed.accepted, (unsigned long long)guessed.guessed);
     for (int predicted = 0; predicted < 2; predicted++)
-        test_prefixes(predicted);
+        for (int watched = 0; watched < 2; watched++)
+            test_prefixes(predicted, watched);
+    CHECK(looked > 0 && went_on > 0);
     test_errors();
     test_give_up(LAYOUT_SPLIT, 0, 0);
     test_give_up(LAYOUT_BUNDLE, 1, 0);

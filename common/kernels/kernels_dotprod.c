@@ -7,6 +7,7 @@ PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x)
 }
 
 #define KERNELS_Q8_ONLY
+#define KERNELS_TILE_3 /* 7 (Q8_0) to 12 % (Q4_0) fewer instructions than two and one */
 #include "common/kernels/kernels_simd_impl.h"
 
 void kernels_fill_dotprod(struct kernels *k)

@@ -71,6 +71,7 @@ PRIM void dq_pairs(VF *acc[2], struct pair w, struct pair x)
 
 #define KERNELS_PAIRS
 #define KERNELS_Q8_ONLY
+#define KERNELS_TILE_3 /* without pairs: of three tokens one would go twice */
 #include "common/kernels/kernels_simd_impl.h"
 
 void kernels_fill_i8mm(struct kernels *k)

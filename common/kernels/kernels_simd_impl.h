@@ -50,7 +50,7 @@
  *   VF    spread4(const float h[4])           four lanes of each
  *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, VF h)
  *                                             scales4 of four blocks for each of four rows, at row[r] + o; h: spread4
- * and, with KERNELS_PAIRS, what serves two rows and two tokens at once with the same bits:
+ * and, with KERNELS_PAIRS, what serves two rows and two tokens at once (of an even number) with the same bits:
  *   struct pair pair_w(wq, wq), pair_x(xq, xq)
  *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
 
@@ -305,7 +305,7 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
 {
     struct wq w[TILE_R];
 #ifdef KERNELS_PAIRS
-    if (T > 1 && R > 1) {
+    if (T % 2 == 0 && R > 1) {
         UNROLL
         for (int r = 0; r < R; r += 2) {
             struct pair p = pair_w(ops.w(a->row[r] + o, nb), ops.w(a->row[r + 1] + o, nb));

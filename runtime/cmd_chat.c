@@ -457,9 +457,8 @@ static int run_engine(struct talk *t, struct err *e)
 /* What the conversation takes, and who guesses. */
 static int count_beside(struct args *a, struct mtp *m, struct err *e)
 {
-    a->setup.beside = CHAT_BYTES + CHAT_READING, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN;
-    _Static_assert(CHAT_BYTES + CHAT_READING == ROOM_CHAT && CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN == ROOM_CHAT_PER_TOKEN,
-                   "a plan for chat keeps as much");
+    a->setup.beside = ROOM_CHAT;
+    a->setup.beside_per_token = ROOM_CHAT_PER_TOKEN;
     a->setup.beside_what = "the conversation";
     a->setup.purpose = PLAN_FOR_CHAT;
     if (a->guess != GUESS_MTP)

@@ -21,16 +21,16 @@
 typedef const char *name_fn(int value);
 
 /* Names of enums by their numbers. */
-#define NAMED(name, of, type) static const char *name(int v) { return of((enum type)v); }
-NAMED(form_name, layout_form_name, layout_form)
-NAMED(mode_name, plan_mode_name, plan_mode)
-NAMED(work_name, plan_work_name, plan_work)
-NAMED(io_name, plan_io_name, plan_io)
-NAMED(cost_name, plan_cost_name, plan_cost)
-NAMED(stat_name, plan_stat_name, plan_stat)
-NAMED(policy_name, cache_policy_name, cache_policy)
-NAMED(input_name, predict_input_name, predict_input)
-NAMED(purpose_name, plan_purpose_name, plan_purpose)
+#define NAMED(name, of, type) static const char *name(int v) { return of((type)v); }
+NAMED(form_name, layout_form_name, enum layout_form)
+NAMED(mode_name, plan_mode_name, enum plan_mode)
+NAMED(work_name, plan_work_name, enum plan_work)
+NAMED(io_name, plan_io_name, enum plan_io)
+NAMED(cost_name, plan_cost_name, enum plan_cost)
+NAMED(stat_name, plan_stat_name, enum plan_stat)
+NAMED(policy_name, cache_policy_name, enum cache_policy)
+NAMED(input_name, predict_input_name, enum predict_input)
+NAMED(purpose_name, plan_purpose_name, enum plan_purpose)
 
 static const char *work_name_beyond(int v)
 {

@@ -2,6 +2,7 @@
 #include "runtime/chat/chat.h"
 #include "runtime/chat/reader.h"
 #include "common/base/file.h"
+#include "common/plan/room.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 
@@ -395,6 +396,8 @@ static void tools(void)
 
 int main(void)
 {
+    /* A plan for chat keeps what a conversation takes. */
+    CHECK(CHAT_BYTES + CHAT_READING == ROOM_CHAT && CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN == ROOM_CHAT_PER_TOKEN);
     tools();
     room();
     thought();

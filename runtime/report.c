@@ -220,6 +220,15 @@ static void guesses_json(FILE *f, const struct setup *s, const struct report *r)
     fputs("}", f);
 }
 
+/* ms of a token by what takes it. */
+static void terms_json(FILE *f, const double ns[PLAN_TERMS])
+{
+    fputs("\"terms_ms\":{", f);
+    for (int t = 0; t < PLAN_TERMS; t++)
+        print_json_to(f, "%s\"%s\":%.6g", t ? "," : "", plan_term_names[t], ns[t] / 1e6);
+    fputs("}", f);
+}
+
 void report_work(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
 {
     const struct engine_stats *d = &r->decode.stats;
@@ -233,9 +242,15 @@ void report_work(FILE *f, const struct setup *s, const struct engine *g, const s
     phase_json(f, "decode", &r->decode, g);
     if (r->guessing)
         guesses_json(f, s, r);
-    print_json_to(f, ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
-                  ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}",
+    double steps = r->decode.tokens ? (double)r->decode.tokens : 1, wait = d->stall_ns < d->ffn_ns ? (double)d->stall_ns : (double)d->ffn_ns;
+    const double measured[PLAN_TERMS] = { (double)d->attention_ns / steps, (double)d->predict_ns / steps,
+                                          ((double)d->ffn_ns - wait) / steps, wait / steps, (double)d->head_ns / steps };
+    print_json_to(f, ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s,",
                   s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
-                  setup_differs(s) || r->guesses.passes || r->most > 1 ? "false" : "true", report_rate(r->decode.tokens, r->decode.ns),
-                  (double)d->read_bytes / (r->decode.tokens ? (double)r->decode.tokens : 1), report_hit_rate(d));
+                  setup_differs(s) || r->guesses.passes || r->most > 1 ? "false" : "true");
+    terms_json(f, s->terms);
+    print_json_to(f, "},\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,", report_rate(r->decode.tokens, r->decode.ns),
+                  (double)d->read_bytes / steps, report_hit_rate(d));
+    terms_json(f, measured);
+    fputs("}", f);
 }

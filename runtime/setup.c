@@ -191,6 +191,7 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     s->limit.always = s->always;
     s->predicted = b->predicted;
     s->predicted.layers = NULL;
+    plan_terms(p->cost, l->mode, &b->predicted, p->n_layers, s->terms);
     return 0;
 }
 

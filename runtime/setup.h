@@ -47,7 +47,8 @@ struct setup {
     struct tokenizer *tokenizer;
     struct engine_config config;     /* ready for engine_open; hot and cold are owned here */
     struct plan_limit limit;         /* as chosen, without its arrays */
-    struct plan_figures predicted;   /* of batch 1; layers is NULL */
+    struct plan_figures predicted;   /* of batch 1; layers is NULL, */
+    double terms[PLAN_TERMS];        /* by what takes its time, ns */
     int scaled;                      /* hot or cold is smaller than planned, */
     int other;                       /* or the mode or the accelerator is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */

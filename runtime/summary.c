@@ -2,9 +2,12 @@
 
 #include "common/base/log.h"
 #include "common/base/size.h"
+#include "common/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define FAR 1.2 /* measured and promised, either way */
 
 static double num(const struct js *j, const char *key)
 {
@@ -61,6 +64,29 @@ void summary_guesses(const struct js *j)
                  num(g, "passes"), num(g, "of"));
 }
 
+/* Where the plan is off by more than a fifth, the term that makes most of it, and what to do. */
+static void differs(const struct js *predicted, const struct js *measured)
+{
+    static const char *const labels[PLAN_TERMS] = { "attention", "the predictor", "the FFN, but for waits,", "waiting for reads",
+                                                    "the output head" };
+    const struct js *p = js_get(predicted, "terms_ms"), *m = js_get(measured, "terms_ms");
+    double said = num(predicted, "tokens_per_s"), was = num(measured, "tokens_per_s"), most = 0;
+    int slower = was < said, which = -1;
+    if (!(said > 0 && was > 0) || (was <= said * FAR && said <= was * FAR))
+        return;
+    for (int t = 0; t < PLAN_TERMS; t++) {
+        double more = num(m, plan_term_names[t]) - num(p, plan_term_names[t]);
+        more = slower ? more : -more;
+        if (more > most) {
+            most = more;
+            which = t;
+        }
+    }
+    if (which >= 0)
+        log_info("        %s differs most: %.3g ms a token, %.3g by the plan; 'thermo-profile hardware' measures what the machine gives now, "
+                 "'thermo-plan solve' plans with it", labels[which], num(m, plan_term_names[which]), num(p, plan_term_names[which]));
+}
+
 static void decode(const struct js *j)
 {
     const struct js *d = js_get(j, "decode"), *p = js_get(j, "predicted"), *g = js_get(j, "guesses"), *accel = js_get(d, "engine");
@@ -73,6 +99,8 @@ static void decode(const struct js *j)
     if (valid)
         log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%", num(p, "tokens_per_s"),
                  num(p, "read_bytes") / 1024, 100 * num(p, "hit_rate"));
+    if (valid)
+        differs(p, js_get(j, "measured"));
     if (g)
         guesses(g);
     log_info("flash:  %s in %.0f reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",

@@ -69,6 +69,19 @@ struct plan_figures {
     struct plan_layer_figures *layers; /* [n_layers] */
 };
 
+/* A decode step by what takes its time: the parts of step_ns, in the cost model's measure. Time that sampling and telemetry take is in
+ * none. */
+enum plan_term {
+    PLAN_TERM_ATTENTION,
+    PLAN_TERM_PREDICT,          /* the predictor */
+    PLAN_TERM_FFN,              /* computing and reading memory, without waiting for storage */
+    PLAN_TERM_WAIT,             /* for storage */
+    PLAN_TERM_HEAD,
+    PLAN_TERMS
+};
+extern const char *const plan_term_names[PLAN_TERMS]; /* "attention" "predict" "ffn" "io_wait" "head" */
+void plan_terms(enum plan_cost cost, enum plan_mode mode, const struct plan_figures *g, int n_layers, double out[PLAN_TERMS]);
+
 struct plan_class {             /* cores of one class used for compute */
     char name[32];
     int n;

@@ -51,6 +51,7 @@ struct rd {
     const char *name;
     struct err *e;
     int code;      /* 0, or the first error's */
+    int revision;  /* the plan's; 0: not read yet */
     size_t len;
     char path[160];
 };
@@ -107,7 +108,7 @@ static int at_most(struct rd *r, json_t *j, const char *const *keys)
         for (int i = 0; keys[i]; i++)
             known |= !strcmp(keys[i], key);
         if (!known)
-            fail(r, "has an unknown key '%.60s'", key);
+            fail(r, "has an unknown key '%.60s'%s%.0d", key, r->revision ? " for its revision, which is " : "", r->revision);
     }
     return 1;
 }
@@ -906,7 +907,7 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
         return;
     }
     json_t *request = json_object_get(j, "request");
-    p->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
+    p->revision = r->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
     const char *present[sizeof keys / sizeof *keys];
     int n = 0, engine = p->revision >= 6 && json_object_get(j, "engine") != NULL;
     for (int i = 0; keys[i]; i++) /* the first two are optional */

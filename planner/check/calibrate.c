@@ -22,25 +22,11 @@ const char *const calibrate_term_labels[CALIBRATE_TERMS] = { "Attention", "Predi
 void calibrate_predicted(const struct plan *p, const struct plan_limit *l, double out[CALIBRATE_TERMS])
 {
     const struct plan_figures *g = &l->batches[0].predicted;
-    double *o = out;
-    for (int t = 0; t < CALIBRATE_TERMS; t++)
-        o[t] = 0;
-    for (int i = 0; i < p->n_layers; i++) {
-        const struct plan_layer_figures *f = &g->layers[i];
-        double busy = p->cost == PLAN_COST_PAPER ? f->ffn_compute_ns : fmax(fmax(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
-        o[CALIBRATE_ATTENTION] += f->attention_ns;
-        /* The paper counts gates as its predictor; the engine computes them in the FFN. */
-        o[l->mode == PLAN_PREDICTED ? CALIBRATE_PREDICT : CALIBRATE_FFN] += f->predict_ns;
-        o[CALIBRATE_FFN] += busy;
-        o[CALIBRATE_WAIT] += fmax(0, f->total_ns - f->attention_ns - f->predict_ns - busy);
-    }
-    o[CALIBRATE_HEAD] = g->head_ns;
-    o[CALIBRATE_STEP] = g->step_ns;
-    if (p->cost == PLAN_COST_PAPER) /* overlaps whole sums, not layers */
-        o[CALIBRATE_WAIT] = fmax(0, g->step_ns - g->head_ns - o[CALIBRATE_ATTENTION] - o[CALIBRATE_PREDICT] -
-                                    o[CALIBRATE_FFN]);
-    o[CALIBRATE_BYTES] = g->read_bytes;
-    o[CALIBRATE_HITS] = g->hit_rate;
+    plan_terms(p->cost, l->mode, g, p->n_layers, out);
+    out[CALIBRATE_REST] = 0;
+    out[CALIBRATE_STEP] = g->step_ns;
+    out[CALIBRATE_BYTES] = g->read_bytes;
+    out[CALIBRATE_HITS] = g->hit_rate;
 }
 
 void calibrate_measured(const struct telemetry_run *r, double out[CALIBRATE_TERMS])

@@ -12,11 +12,11 @@
 
 /* Per token at batch 1; times in ns. */
 enum calibrate_term {
-    CALIBRATE_ATTENTION,
-    CALIBRATE_PREDICT,      /* the predictor */
-    CALIBRATE_FFN,          /* computing and reading memory, without waiting for storage */
-    CALIBRATE_WAIT,         /* for storage */
-    CALIBRATE_HEAD,
+    CALIBRATE_ATTENTION = PLAN_TERM_ATTENTION,
+    CALIBRATE_PREDICT = PLAN_TERM_PREDICT,
+    CALIBRATE_FFN = PLAN_TERM_FFN,
+    CALIBRATE_WAIT = PLAN_TERM_WAIT,
+    CALIBRATE_HEAD = PLAN_TERM_HEAD,
     CALIBRATE_REST,         /* of the step: sampling, telemetry; predicted as 0 */
     CALIBRATE_STEP,
     CALIBRATE_BYTES,        /* read from storage */

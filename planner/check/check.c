@@ -152,6 +152,17 @@ static int check_cores(const struct plan_limit *l, const char *name, int li, con
     return r;
 }
 
+/* What large reads give, by the device's figures. */
+static int check_load(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    double large = p->revision > 12 ? planning_load_rate(pr->space.hw, l->io, p->stat) : 0;
+    if (large > 0 && compare_differs(large, l->load_bytes_per_s))
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.load_bytes_per_s is %g; the device's figures make it %g", name, li,
+                       l->load_bytes_per_s, large);
+    return 0;
+}
+
 /* (4): the account, to the byte; slots that could never be used are waste. What an accelerator takes is the device's: without its
  * figures the rest must fit beside it. */
 static int check_memory(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
@@ -167,10 +178,6 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
                        "kv, prefill_chunk, threads and io make them %llu and %llu%s", name, li, (unsigned long long)l->account_bytes,
                        (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor,
                        engine ? "; plans of before accelerators were accounted for have to be solved anew" : "");
-    double large = l->load_bytes_per_s > 0 && pr->space.hw ? planning_load_rate(pr->space.hw, l->io, p->stat) : 0;
-    if (large > 0 && compare_differs(large, l->load_bytes_per_s))
-        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.load_bytes_per_s is %g; the device's figures make it %g", name, li,
-                       l->load_bytes_per_s, large);
     if (!cost_memory_ok(l->account_bytes, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
                        (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);
@@ -357,6 +364,8 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         int at = (int)(limits[i] - p->limits);
         if ((r = check_batches(p, name, at, e)) == 0)
             r = check_memory(&pr, p, name, at, e);
+        if (r == 0 && hw && !repricing)
+            r = check_load(&pr, p, name, at, e);
         if (r == 0 && hw)
             r = check_cores(limits[i], name, at, hw, e);
         if (r == 0 && hw && replayed && !repricing && (r = check_coalesce(&pr, limits[i], name, at, e)) == 0)

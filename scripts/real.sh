@@ -97,6 +97,10 @@ fi
 "$root/scripts/pipeline.sh" --model "$model" --out "$run" --memory $memory --max-tokens 1024 ${trace:+--trace-flags "$trace"} \
     --plan-flags "$plan" --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--chat --temp 0' "$@"
 r=$?
+while [ $# -gt 0 ]; do # where it all went
+    [ "$1" != --out ] || run=${2:-}
+    shift
+done
 [ $r -ne 0 ] || [ ! -e "$run/model.thermo" ] ||
     echo "to talk with it: $programs/thermo-run chat --model $run/model.thermo --plan $run/plan.json" >&2
 exit $r

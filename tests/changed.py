@@ -18,7 +18,7 @@ BIN = os.environ.get('BIN', 'build/bin')
 B = os.environ.get('B', 'build/' + os.uname().machine)
 PROGRAMS = re.compile(r'thermo-(?:profile|plan|pack|run)|gguf-(?:make|synth)')
 NAMED = re.compile(r'[\w./][\w./-]*')
-SOURCES = re.compile(r'\*\.[ch]\b|\*\.mk|\bgit\b|GNUmakefile|\$MAKE|\$\{MAKE|(?<![\w/-])(?:common|profiler|planner|packer|runtime)/')
+SOURCES = re.compile(r'\*\.[ch]\b|\*\.mk|\bgit\b|GNUmakefile|\$MAKE|\$\{MAKE|(?<![\w/-])(?:common|profiler|planner|packer|runtime|server)/')
 hashes = {}
 
 

@@ -16,6 +16,7 @@
 #include "common/base/version.h"
 #include "common/plan/room.h"
 
+#include "runtime/engine/kv_prefix.h"
 #include "runtime/generate.h"
 #include "runtime/identity.h"
 #include "runtime/inputs.h"
@@ -306,7 +307,7 @@ static int open_all(struct thermo *t, const struct thermo_options *o, struct err
 /* What a plan for serve keeps; 1 KiB each of it is for the tables of a batch. */
 _Static_assert(REQUEST_READING + CHAT_BYTES + 1024 <= ROOM_SERVE &&
                REQUEST_READING_PER_TOKEN + CHAT_BYTES_PER_TOKEN <= ROOM_SERVE_PER_TOKEN &&
-               IN_FLIGHT * REQUEST_PER_TOKEN <= ROOM_SERVE_PER_PLACE &&
+               IN_FLIGHT * REQUEST_PER_TOKEN + KV_PREFIX_PER_TOKEN + (3 * IN_FLIGHT + 4) * REQUEST_CALL_PER_TOKEN <= ROOM_SERVE_PER_PLACE &&
                sizeof(struct said) + IN_FLIGHT * (sizeof(struct place) + REQUEST_FIXED) + sizeof(struct batch_text) + 1024 <=
                    ROOM_SERVE_PER_SEQUENCE, "a plan for serve keeps as much");
 

@@ -105,7 +105,7 @@ for l in p['limits']:
     l['prefill_chunk'] = 64
     l['prompt'] = {'tokens': [1, 16, 64], 'engine_neurons': [0, 0, 0], 'engine_rest': {'area_bytes': 655360, 'from_tokens': 16},
                    'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros, 'read_bytes': zeros, 'head_ns': 0}
-p['revision'], p['engine'], p['request'] = 12, 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+p['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
 json.dump(p, open(sys.argv[2], 'w'))
 END
 }

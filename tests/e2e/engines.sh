@@ -114,7 +114,7 @@ for l in p['limits']:
     l['prompt'] = {'tokens': [1, 6, 12, 256], 'engine_neurons': [0, 0, 640, 640], 'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros,
                    'read_bytes': zeros, 'head_ns': 0}
     l['prefill_chunk'] = 64
-p['revision'], p['engine'], p['request'] = 8, 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+p['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
 json.dump(p, open(sys.argv[2], 'w'))
 END
 }

@@ -9,7 +9,7 @@ mkdir "$tmp/build"
 ln -s "$(readlink -f "$BIN")" "$tmp/build/bin"
 
 # The indented lines of the section, continued lines joined.
-sed -n '/^## Five minutes/,/^## How fast/p' README.md | sed -n 's/^    //p' |
+sed -n '/^## Five minutes/,/^## A server/p' README.md | sed -n 's/^    //p' |
     sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' > "$tmp/commands"
 
 run()
@@ -26,5 +26,24 @@ while read -r command <&3; do
     check "$command" run "$command $short"
     case $command in *"thermo-run generate "*"Once upon a time"*) cp "$tmp/out" "$tmp/story" ;; esac
 done 3< "$tmp/commands"
+
+# The server, at a port that is free, and its client.
+mapfile -t served < <(sed -n '/^## A server/,/^## How fast/p' README.md | sed -n 's/^    //p')
+trap '[ -z "${server:-}" ] || kill "$server"; wait; rm -rf "$tmp"' EXIT
+serve()
+{
+    (cd "$tmp" && exec ${served[0]/8080/0}) > "$tmp/served" 2>&1 &
+    server=$!
+    for ((i = 0; i < 600; i++)); do
+        ! grep -q '^listening on ' "$tmp/served" || return 0
+        kill -0 "$server" 2> /dev/null || break
+        sleep 0.1
+    done
+    cat "$tmp/served"
+    return 1
+}
+check "${served[0]}" serve
+ask() { run "${served[1]/127.0.0.1:8080/$(sed -n 's/^listening on http:..//p' "$tmp/served")}" && grep '"text":".* [a-z]* [a-z]*.*"completion_tokens":40' "$tmp/out"; }
+check "${served[1]}" ask
 check "the packed model tells a story" grep -q '^Once upon a time.* [a-z]* [a-z]* [a-z]*' "$tmp/story"
 done_testing

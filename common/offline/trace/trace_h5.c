@@ -205,7 +205,8 @@ int trace_h5_close(struct trace_h5_file *f, struct err *e)
             noted.sys = f->lost_sys;
         r = fail(f, ERR_IO, e, "cannot be written", NULL);
     }
-    H5Eclear2(H5E_DEFAULT);
+    if (f->path) /* else nothing was asked of the library, which allocates even for this */
+        H5Eclear2(H5E_DEFAULT);
     free(f->path);
     *f = (struct trace_h5_file){ .id = -1 };
     return r;

@@ -242,15 +242,16 @@ void report_work(FILE *f, const struct setup *s, const struct engine *g, const s
     phase_json(f, "decode", &r->decode, g);
     if (r->guessing)
         guesses_json(f, s, r);
-    double steps = r->decode.tokens ? (double)r->decode.tokens : 1, wait = d->stall_ns < d->ffn_ns ? (double)d->stall_ns : (double)d->ffn_ns;
+    double steps = r->decode.tokens ? (double)r->decode.tokens : 1;
+    double wait = (double)(d->stall_ns < d->ffn_ns ? d->stall_ns : d->ffn_ns);
     const double measured[PLAN_TERMS] = { (double)d->attention_ns / steps, (double)d->predict_ns / steps,
                                           ((double)d->ffn_ns - wait) / steps, wait / steps, (double)d->head_ns / steps };
     print_json_to(f, ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s,",
                   s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
                   setup_differs(s) || r->guesses.passes || r->most > 1 ? "false" : "true");
     terms_json(f, s->terms);
-    print_json_to(f, "},\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,", report_rate(r->decode.tokens, r->decode.ns),
-                  (double)d->read_bytes / steps, report_hit_rate(d));
+    print_json_to(f, "},\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,",
+                  report_rate(r->decode.tokens, r->decode.ns), (double)d->read_bytes / steps, report_hit_rate(d));
     terms_json(f, measured);
     fputs("}", f);
 }

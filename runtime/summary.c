@@ -83,8 +83,8 @@ static void differs(const struct js *predicted, const struct js *measured)
         }
     }
     if (which >= 0)
-        log_info("        %s differs most: %.3g ms a token, %.3g by the plan; 'thermo-profile hardware' measures what the machine gives now, "
-                 "'thermo-plan solve' plans with it", labels[which], num(m, plan_term_names[which]), num(p, plan_term_names[which]));
+        log_info("        %s differs most: %.3g ms a token, %.3g by the plan; 'thermo-profile hardware' measures what the machine gives "
+                 "now, 'thermo-plan solve' plans with it", labels[which], num(m, plan_term_names[which]), num(p, plan_term_names[which]));
 }
 
 static void decode(const struct js *j)

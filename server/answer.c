@@ -92,15 +92,34 @@ static size_t gathered(const struct answer *a)
     return n;
 }
 
+static void begin_line(struct server *s)
+{
+    s->line.len = s->line.from = 0;
+    s->line.failed = 0;
+}
+
+/* The events that the line is. One that lacks something for want of memory ends the answer. */
+static int put_line(struct answer *a, int force)
+{
+    struct server *s = a->s;
+    if (!s->line.failed)
+        return call_put(a->call, s->line.at, s->line.len, force);
+    call_fail(a->call);
+    thermo_cancel(s->t, atomic_load(&a->number));
+    return 0;
+}
+
 static int on_token(struct answer *a, const struct thermo_event *ev)
 {
     struct server *s = a->s;
     struct choice *c = &a->choices[ev->choice];
     int full = 0;
     if (a->form.stream) {
-        s->line.len = s->line.from = 0;
-        form_token(&a->form, &s->line, ev);
-        full = s->line.len && call_put(a->call, s->line.at, s->line.len, 0) == CALL_FULL;
+        begin_line(s);
+        form_token(&a->form, &c->gathered, &s->line, ev);
+        full = s->line.len && put_line(a, 0) == CALL_FULL;
+        if (!full)
+            form_count(&a->form, &c->gathered, ev);
     } else if (gathered(a) + ev->text_bytes > s->body_max) {
         a->too_long = 1;
         thermo_cancel(s->t, ev->id);
@@ -128,20 +147,20 @@ static const char *fault_of(const struct answer *a, const struct thermo_event *e
 static void end_stream(struct answer *a, const struct thermo_event *ev, int bad, int last)
 {
     struct buffer *b = &a->s->line;
-    b->len = b->from = 0;
+    begin_line(a->s);
     if (bad) {
         buffer_printf(b, "data: ");
         server_error_text(b, 500, NULL, NULL, fault_of(a, ev));
         buffer_printf(b, "\n\n");
     } else {
-        form_token(&a->form, b, ev);
+        form_token(&a->form, &a->choices[ev->choice].gathered, b, ev);
         form_last(&a->form, b, ev, a->choices[ev->choice].n_calls);
     }
     if (last && a->form.usage && !a->failed && !a->interrupted)
         form_counts(&a->form, b, &a->usage);
     if (last)
         buffer_printf(b, "data: [DONE]\n\n");
-    call_put(a->call, b->at, b->len, 1);
+    put_line(a, 1);
     if (last)
         call_end(a->call);
 }
@@ -150,7 +169,7 @@ static void end_whole(struct answer *a, const struct thermo_event *ev)
 {
     struct buffer b = { .pool = &a->s->pool };
     if (a->failed || a->interrupted) {
-        server_error(a->s, a->call, 500, NULL, NULL, fault_of(a, ev));
+        server_error(a->s, a->call, a->too_long ? 400 : 500, NULL, NULL, fault_of(a, ev));
         return;
     }
     form_head(&a->form, &b);

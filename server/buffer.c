@@ -52,8 +52,10 @@ static int room(struct buffer *b, size_t n, int force)
 
 int buffer_put(struct buffer *b, const void *data, size_t n, int force)
 {
-    if (room(b, n, force) < 0)
+    if (room(b, n, force) < 0) {
+        b->failed |= force;
         return -1;
+    }
     if (n)
         memcpy(b->at + b->from + b->len, data, n);
     b->len += n;
@@ -67,6 +69,7 @@ int buffer_printf(struct buffer *b, const char *fmt, ...)
     va_start(ap, fmt);
     int n = print_into_va(line, sizeof line, fmt, ap);
     va_end(ap);
+    b->failed |= n < 0 || n >= LINE;
     return n < 0 || n >= LINE ? -1 : buffer_put(b, line, (size_t)n, 1);
 }
 

@@ -15,6 +15,7 @@ struct buffer {
     struct pool *pool;   /* or NULL: not counted */
     char *at;            /* [cap]: */
     size_t from, len, cap; /* len bytes from `from` on */
+    int failed;          /* something that was forced is missing */
 };
 
 /* 0; -1: no memory, or no more of the pool: nothing was appended. force: the pool's limit does not hold (ends of answers, which wait for

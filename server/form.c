@@ -121,7 +121,7 @@ static void begin_event(const struct form *f, struct buffer *b, int choice)
     buffer_printf(b, f->kind == ASK_TEXT ? "{\"index\":%d,\"text\":\"" : "{\"index\":%d,\"delta\":{", choice);
 }
 
-static void put_logprobs(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+static void put_logprobs(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
     if (!ev || !has_logprobs(f, ev)) {
         buffer_printf(b, "\"logprobs\":null");
@@ -136,14 +136,16 @@ static void put_logprobs(const struct form *f, struct buffer *b, const struct th
         put_number(b, ev->token_logprob);
         buffer_printf(b, "],\"top_logprobs\":[");
         put_tops(f, b, ev);
-        buffer_printf(b, "]}");
+        buffer_printf(b, "],\"text_offset\":[%zu]}", c->n_text);
     }
 }
 
-static void end_event(const struct form *f, struct buffer *b, const struct thermo_event *ev, const char *reason)
+/* ev, c: of a token, or NULL. */
+static void end_event(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev,
+                      const char *reason)
 {
     buffer_printf(b, f->kind == ASK_TEXT ? "\"," : "},");
-    put_logprobs(f, b, ev);
+    put_logprobs(f, c, b, ev);
     buffer_printf(b, reason ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", reason);
     buffer_printf(b, "}]%s}\n\n", f->usage ? ",\"usage\":null" : "");
 }
@@ -154,7 +156,7 @@ void form_first(const struct form *f, struct buffer *b, int choice)
         return;
     begin_event(f, b, choice);
     buffer_printf(b, "\"role\":\"assistant\",\"content\":\"\"");
-    end_event(f, b, NULL, NULL);
+    end_event(f, NULL, b, NULL, NULL);
 }
 
 /* A call, whole: models write theirs to its end before it is known to be one. */
@@ -172,7 +174,17 @@ static void put_call(struct buffer *b, const struct thermo_event *ev, int indexe
     buffer_printf(b, "\"}}");
 }
 
-void form_token(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+void form_count(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+{
+    size_t n;
+    if (!has_logprobs(f, ev))
+        return;
+    const char *text = thermo_piece(f->t, ev->token, &n);
+    for (size_t i = 0; i < n; i++)
+        c->n_text += ((unsigned char)text[i] & 0xc0) != 0x80; /* a character where its first byte is */
+}
+
+void form_token(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
     if (!ev->text_bytes && !has_logprobs(f, ev))
         return;
@@ -188,13 +200,13 @@ void form_token(const struct form *f, struct buffer *b, const struct thermo_even
         if (f->kind == ASK_CHAT)
             buffer_put(b, "\"", 1, 1);
     }
-    end_event(f, b, ev, NULL);
+    end_event(f, c, b, ev, NULL);
 }
 
 void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls)
 {
     begin_event(f, b, ev->choice);
-    end_event(f, b, NULL, form_reason(ev->stop, calls));
+    end_event(f, NULL, b, NULL, form_reason(ev->stop, calls));
 }
 
 void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u)
@@ -257,12 +269,13 @@ int form_gather(const struct form *f, struct form_choice *c, const struct thermo
     }
     if (has_logprobs(f, ev))
         gather_logprobs(f, c, ev);
-    c->n_text += ev->text_bytes;
+    form_count(f, c, ev);
     return 0;
 }
 
 static void put_buffer(struct buffer *b, const struct buffer *from)
 {
+    b->failed |= from->failed;
     buffer_put(b, from->at ? from->at + from->from : "", from->len, 1);
 }
 

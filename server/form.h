@@ -23,7 +23,7 @@ struct form_choice {
     struct buffer calls;         /* objects of tool_calls */
     struct buffer tokens;        /* chat: objects; completions: tokens, */
     struct buffer numbers, tops, offsets; /* and these */
-    size_t n_text;               /* bytes of text so far, for offsets */
+    size_t n_text;               /* characters of the tokens so far, for offsets */
     int n_calls;
 };
 
@@ -36,7 +36,8 @@ int form_gather(const struct form *f, struct form_choice *c, const struct thermo
 
 /* "data: {...}\n\n": the first of a choice; one with a token; the last. */
 void form_first(const struct form *f, struct buffer *b, int choice);
-void form_token(const struct form *f, struct buffer *b, const struct thermo_event *ev);
+void form_token(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev);
+void form_count(const struct form *f, struct form_choice *c, const struct thermo_event *ev); /* once it has been sent */
 void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls);
 
 struct form_usage { int prompt, cached, made, thought; };

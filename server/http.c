@@ -21,6 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define FULL_BYTES   16384        /* of an answer that wait to be sent */
@@ -31,6 +34,8 @@
 #define HEADER_BYTES 320
 #define PATH_BYTES   256
 #define TICK_MS      500
+#define HEADERS_S    10           /* for the first request's headers */
+#define DESCRIPTORS  32           /* beside connections: files of the model, pipes, the library's */
 
 struct header { char name[32], value[HEADER_BYTES]; };
 
@@ -52,7 +57,8 @@ struct call {
     struct header headers[HEADERS];
     int n_headers;
     const char *alive, *alive_type;
-    int64_t last_ns;              /* of what was put, or sent as a sign of life */
+    int64_t last_ns;              /* of what was put, or sent as a sign of life; */
+    int64_t read_ns;              /* of what was taken to be sent, or put where nothing waited */
     void (*gone)(void *ctx);
     void *gone_ctx;
     struct buffer body, out;
@@ -153,6 +159,14 @@ void call_set(struct call *c, const char *name, const char *value)
     snprintf(to->value, sizeof to->value, "%s", value);
 }
 
+int call_has(const struct call *c, const char *name)
+{
+    for (int i = 0; i < c->n_headers; i++)
+        if (!strcmp(c->headers[i].name, name))
+            return 1;
+    return 0;
+}
+
 static void begin(struct call *c, int status, const char *type, int streamed)
 {
     c->status = status;
@@ -166,10 +180,13 @@ void call_reply_buffer(struct call *c, int status, const char *type, struct buff
     if (!c->status) {
         begin(c, status, type, 0);
         buffer_drop(&c->out);
+        c->read_ns = progress_now_ns();
         c->out = *b;
+        c->failed |= c->out.failed;
         *b = (struct buffer){ .pool = b->pool };
     } else {
-        c->failed |= buffer_put(&c->out, b->at + b->from, b->len, 1) < 0;
+        c->read_ns = c->out.len ? c->read_ns : progress_now_ns();
+        c->failed |= b->failed || buffer_put(&c->out, b->at + b->from, b->len, 1) < 0;
         buffer_drop(b);
     }
     c->ended = 1;
@@ -183,6 +200,7 @@ void call_reply(struct call *c, int status, const char *type, const char *text, 
     if (!c->status)
         begin(c, status, type, 0);
     c->failed |= buffer_put(&c->out, text, len, 1) < 0;
+    c->read_ns = progress_now_ns();
     c->ended = 1;
     resume(c);
     pthread_mutex_unlock(&c->h->lock);
@@ -201,6 +219,7 @@ int call_put(struct call *c, const void *data, size_t len, int force)
 {
     int full = 0;
     pthread_mutex_lock(&c->h->lock);
+    c->read_ns = c->out.len ? c->read_ns : progress_now_ns();
     if (c->out.len >= FULL_BYTES && !force)
         full = c->was_full = 1;
     else if (buffer_put(&c->out, data, len, force) < 0)
@@ -216,6 +235,14 @@ void call_end(struct call *c)
 {
     pthread_mutex_lock(&c->h->lock);
     c->ended = 1;
+    resume(c);
+    pthread_mutex_unlock(&c->h->lock);
+}
+
+void call_fail(struct call *c)
+{
+    pthread_mutex_lock(&c->h->lock);
+    c->failed = 1;
     resume(c);
     pthread_mutex_unlock(&c->h->lock);
 }
@@ -265,6 +292,7 @@ static struct call *new_call(struct http *h, struct MHD_Connection *conn, const 
         c->refused = 414, c->why = "the path is longer than any that there is";
     else if (long_method)
         c->refused = 405, c->why = "there is no such method";
+    MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)h->config.idle_s);
     pthread_mutex_lock(&h->lock);
     c->serial = ++h->serial;
     c->next = h->open;
@@ -284,12 +312,27 @@ static struct call *new_call(struct http *h, struct MHD_Connection *conn, const 
     return c;
 }
 
-/* What its headers say of a body. */
+static enum MHD_Result count_lengths(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    int *n = ctx;
+    (void)kind;
+    (void)value;
+    *n += !strcasecmp(name, "Content-Length") || !strcasecmp(name, "Transfer-Encoding");
+    return MHD_YES;
+}
+
+/* What its headers say of a body. Of two lengths, also that of pieces, which a proxy may read otherwise, none is right. */
 static void look_at_length(struct call *c)
 {
     const char *text = call_header(c, "Content-Length");
     unsigned long long n = text ? strtoull(text, NULL, 10) : 0;
-    if (!c->refused && n > c->h->config.body_max) {
+    int lengths = 0;
+    MHD_get_connection_values(c->conn, MHD_HEADER_KIND, count_lengths, &lengths);
+    if (lengths > 1) {
+        c->refused = 400;
+        c->why = "the length of the body is said twice";
+        call_set(c, "Connection", "close");
+    } else if (!c->refused && n > c->h->config.body_max) {
         c->refused = 413;
         c->why = "the body is larger than --max-body";
     }
@@ -341,6 +384,7 @@ static ssize_t read_out(void *ctx, uint64_t pos, char *to, size_t most)
     (void)pos;
     pthread_mutex_lock(&h->lock);
     ssize_t n = (ssize_t)buffer_take(&c->out, to, most);
+    c->read_ns = n ? progress_now_ns() : c->read_ns;
     int wake = c->was_full && c->out.len < FULL_BYTES / 2;
     if (wake)
         c->was_full = 0;
@@ -364,12 +408,15 @@ static void response_done(void *ctx)
     call_release(c);
 }
 
+/* Called with the lock, which it gives back. */
 static int answer(struct call *c)
 {
     uint64_t size = c->streamed || !c->ended ? MHD_SIZE_UNKNOWN : c->out.len;
     struct MHD_Response *r = MHD_create_response_from_callback(size, 4096, read_out, c, response_done);
-    if (!r)
+    if (!r) { /* no memory: the connection is closed */
+        pthread_mutex_unlock(&c->h->lock);
         return MHD_NO;
+    }
     c->holders++;
     c->answered = 1;
     MHD_add_response_header(r, "Content-Type", c->type);
@@ -451,8 +498,9 @@ static void on_completed(void *ctx, struct MHD_Connection *conn, void **state, e
 static void on_connection(void *ctx, struct MHD_Connection *conn, void **state, enum MHD_ConnectionNotificationCode what)
 {
     struct http *h = ctx;
-    (void)conn;
     (void)state;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED && h->config.idle_s > HEADERS_S)
+        MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)HEADERS_S);
     pthread_mutex_lock(&h->lock);
     h->n_connections += what == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1;
     pthread_mutex_unlock(&h->lock);
@@ -512,6 +560,17 @@ static struct call *find(const struct http *h, uint64_t serial)
     return c;
 }
 
+/* A client that reads nothing of its answer has left. */
+static void unread(struct call *c, int64_t now)
+{
+    if (!c->answered || c->gone_away || !c->out.len || now - c->read_ns < (int64_t)c->h->config.unread_ms * 1000000)
+        return;
+    leave(c);
+    if (c->fd >= 0)
+        shutdown(c->fd, SHUT_RDWR);
+    resume(c);
+}
+
 /* A sign of life, where an answer says nothing for so long and nothing waits to be sent. */
 static void tick(struct call *c, int64_t now)
 {
@@ -548,8 +607,10 @@ static void *watch(void *ctx)
                 resume(c);
             }
         }
-        for (struct call *c = h->open; c; c = c->next)
+        for (struct call *c = h->open; c; c = c->next) {
             tick(c, now);
+            unread(c, now);
+        }
     }
     pthread_mutex_unlock(&h->lock);
     free(p);
@@ -598,9 +659,25 @@ static void say(void *ctx, const char *fmt, va_list ap)
     log_debug("libmicrohttpd: %s", line);
 }
 
+/* The process may have a descriptor for each connection. */
+static int raise_descriptors(const struct http_config *c, struct err *e)
+{
+    struct rlimit l;
+    rlim_t need = (rlim_t)c->connections + SPARE + DESCRIPTORS;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= need)
+        return 0;
+    l.rlim_cur = l.rlim_max < need ? l.rlim_max : need;
+    if (l.rlim_cur < need || setrlimit(RLIMIT_NOFILE, &l) < 0)
+        return err_set(e, ERR_SYS, "%d connections need %llu descriptors, and the limit (ulimit -n) is %llu: a larger one, or fewer "
+                       "--connections", c->connections, (unsigned long long)need, (unsigned long long)l.rlim_max);
+    return 0;
+}
+
 static int start(struct http *h, struct err *e)
 {
     const struct http_config *c = &h->config;
+    if (raise_descriptors(c, e) < 0)
+        return e->code;
     if (pipe2(h->pipe, O_NONBLOCK | O_CLOEXEC) < 0)
         return err_sys(e, ERR_SYS, "a pipe");
     if (c->fd >= 0)
@@ -662,8 +739,10 @@ void http_drain(struct http *h)
 
 int http_idle(struct http *h)
 {
+    int idle = 1;
     pthread_mutex_lock(&h->lock);
-    int idle = h->n_open == 0;
+    for (const struct call *c = h->open; c && idle; c = c->next)
+        idle = !c->given;
     pthread_mutex_unlock(&h->lock);
     return idle;
 }

@@ -24,6 +24,7 @@ struct http_config {
     struct pool *pool;      /* of bodies and answers */
     int idle_s;             /* without a byte from or to it a connection is closed */
     int patience_ms;        /* an answer that says nothing for so long sends a sign of life */
+    int unread_ms;          /* a client that reads nothing of its answer for so long is cut off */
     void *ctx;              /* of: */
     /* 0, or the status that the call is refused with, and why (constant); it may set headers of the answer. */
     int (*door)(void *ctx, struct call *c, const char **message);
@@ -39,7 +40,7 @@ size_t http_bytes(const struct http_config *c);
 int http_open(const struct http_config *c, struct http **out, struct err *e);
 int http_port(const struct http *h);
 void http_drain(struct http *h);      /* nothing new is taken: 503; what is open goes on */
-int http_idle(struct http *h);        /* nothing is open */
+int http_idle(struct http *h);        /* no request that has come whole is open */
 void http_close(struct http *h);      /* what is open is cut off; accepts NULL. Nobody may hold a call */
 
 /* ---- a call ---- */
@@ -56,6 +57,7 @@ void call_release(struct call *c);
 
 /* A header of the answer, constant or kept by the call: at most 8, 256 bytes each. Before the answer begins. */
 void call_set(struct call *c, const char *name, const char *value);
+int call_has(const struct call *c, const char *name); /* 1: it was set */
 
 void call_reply(struct call *c, int status, const char *type, const char *text, size_t len);
 void call_begin(struct call *c, int status, const char *type); /* and call_put ... call_end */
@@ -63,6 +65,7 @@ enum { CALL_FULL = 1 };
 /* All of it or nothing. CALL_FULL: as many bytes wait as may; http_config.wake is called when there is room. force: however many wait. */
 int call_put(struct call *c, const void *data, size_t len, int force);
 void call_end(struct call *c);
+void call_fail(struct call *c); /* the answer cannot be whole: the connection is cut after what was put */
 /* The reply is what b holds, which is taken; where the sign of life has been sent, it follows that. */
 void call_reply_buffer(struct call *c, int status, const char *type, struct buffer *b);
 

@@ -190,7 +190,8 @@ static struct http_config config_of(struct server *s, const struct args *a)
 {
     return (struct http_config){
         .host = a->host, .port = a->port, .fd = a->fd, .connections = a->connections, .body_max = (size_t)a->body, .pool = &s->pool,
-        .idle_s = 60, .patience_ms = 10000, .ctx = s, .door = door, .handle = paths_handle, .wake = wake, .error = server_http_error,
+        .idle_s = 60, .patience_ms = 10000, .unread_ms = PAUSE_MS,
+        .ctx = s, .door = door, .handle = paths_handle, .wake = wake, .error = server_http_error,
     };
 }
 

@@ -32,7 +32,7 @@ void server_error(struct server *s, struct call *c, int status, const char *para
 {
     struct buffer b = { .pool = &s->pool };
     char text[16];
-    if (status == 429 || (status == 503 && code)) {
+    if ((status == 429 || status == 503) && !call_has(c, "Retry-After")) {
         snprintf(text, sizeof text, "%d", retry_s(s));
         call_set(c, "Retry-After", text);
     }

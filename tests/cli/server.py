@@ -205,6 +205,11 @@ def texts(s):
           and c['logprobs']['text_offset'][1] == len(c['logprobs']['tokens'][0]), '/v1/completions of that text', str(a))
     events = s.events('/completions', {'prompt': [prompt], 'max_tokens': 12, 'temperature': 0})
     point(''.join(e['choices'][0]['text'] for e in events) == want and events[-1]['choices'][0]['finish_reason'] == 'length', 'streamed', str(events))
+    held = {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'logprobs': 0, 'stop': [t + 'Q' for t in want.split(' ') if t]}
+    whole = json.loads(s.ask('/v1/completions', held)[2])['choices'][0]['logprobs']
+    parts = [e['choices'][0]['logprobs'] for e in s.events('/completions', held) if e['choices'] and e['choices'][0]['logprobs']]
+    at = [sum(map(len, whole['tokens'][:i])) for i in range(len(whole['tokens']))]
+    point(whole['text_offset'] == at and [p['text_offset'][0] for p in parts] == at, 'offsets are of the tokens, also while text is held back', str(whole))
     a = json.loads(s.ask('/v1/completions', {'prompt': 'Once'})[2])
     point(a['usage']['completion_tokens'] <= 16, 'sixteen tokens where it says no number', str(a))
     tokens = json.loads(s.ask('/tokenize', {'content': prompt, 'add_special': True})[2])['tokens']

@@ -29,14 +29,14 @@ done 3< "$tmp/commands"
 
 # The server, at a port that is free, and its client.
 mapfile -t served < <(sed -n '/^## A server/,/^## How fast/p' README.md | sed -n 's/^    //p')
-trap '[ -z "${server:-}" ] || kill "$server"; wait; rm -rf "$tmp"' EXIT
+trap '[ ! -s "$tmp/pid" ] || kill "$(cat "$tmp/pid")"; rm -rf "$tmp"' EXIT
 serve()
 {
     (cd "$tmp" && exec ${served[0]/8080/0}) > "$tmp/served" 2>&1 &
-    server=$!
+    echo $! > "$tmp/pid"
     for ((i = 0; i < 600; i++)); do
         ! grep -q '^listening on ' "$tmp/served" || return 0
-        kill -0 "$server" 2> /dev/null || break
+        kill -0 $! 2> /dev/null || break
         sleep 0.1
     done
     cat "$tmp/served"

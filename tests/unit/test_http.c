@@ -206,6 +206,43 @@ static void test_full(void)
     CHECK(atomic_load(&pool.used) == 0);
 }
 
+/* A client that reads nothing of a whole answer, which is longer than what systems keep for it, is cut off. */
+static void test_unread(void)
+{
+    static char big[12 << 20];
+    const char *get = "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(http)) };
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), little = 2048;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    CHECK(connect(fd, (struct sockaddr *)(void *)&a, sizeof a) == 0 && write(fd, get, strlen(get)) > 0);
+    struct call *c = taken();
+    int64_t since = progress_now_ns();
+    memset(big, 'x', sizeof big);
+    call_on_gone(c, NULL, NULL);
+    call_reply(c, 200, JSON, big, sizeof big);
+    call_release(c);
+    for (int i = 0; i < 30000 && atomic_load(&pool.used); i++)
+        nap(1);
+    CHECK(atomic_load(&pool.used) == 0 && progress_now_ns() - since > 2900000000);
+    close(fd);
+}
+
+/* Two lengths of one body: what a proxy before the server takes for another request is none. */
+static void test_lengths(void)
+{
+    static char text[4096];
+    const char *both[] = { "Content-Length: 40\r\nContent-Length: 5", "Content-Length: 5\r\nTransfer-Encoding: chunked" };
+    for (int i = 0; i < 2; i++) {
+        char post[400];
+        int n = snprintf(post, sizeof post, "POST /echo HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s", both[i],
+                         i ? "0\r\n\r\nGET /echo HTTP/1.1\r\nHost: x\r\n\r\n" : "helloGET /echo HTTP/1.1\r\nHost: x\r\n\r\n        ");
+        all(dial(post, (size_t)n), text, sizeof text - 1); /* to its end, which is at once */
+        const char *first = strstr(text, "HTTP/1.1 ");
+        CHECK_MSG(strstr(text, "HTTP/1.1 400") == text && !strstr(first + 1, "HTTP/1.1 "), "%.200s", text);
+    }
+}
+
 static void test_limits(void)
 {
     static char text[4096], big[70000];
@@ -256,6 +293,9 @@ static void test_end(void)
     const char *keep = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
     int other = dial(keep, strlen(keep));
     CHECK(read(other, text, sizeof text) > 0);
+    const char *half = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe"; /* and nothing more: nobody waits for it */
+    int never = dial(half, strlen(half));
+    nap(50);
     http_drain(http);
     CHECK(write(other, keep, strlen(keep)) == (ssize_t)strlen(keep));
     all(other, text, sizeof text - 1);
@@ -270,13 +310,14 @@ static void test_end(void)
     for (int i = 0; i < 2000 && !http_idle(http); i++)
         nap(1);
     CHECK(http_idle(http));
+    close(never);
 }
 
 int main(void)
 {
     struct err e;
     const struct http_config c = { .fd = -1, .connections = 4, .body_max = 60000, .pool = &pool, .idle_s = 30, .patience_ms = 150,
-                                   .door = look, .handle = handle, .wake = wake, .error = fail };
+                                   .unread_ms = 3000, .door = look, .handle = handle, .wake = wake, .error = fail };
     if (http_open(&c, &http, &e) < 0) {
         printf("Bail out! %s\n", e.msg);
         return 1;
@@ -285,6 +326,8 @@ int main(void)
     test_life();
     test_gone();
     test_full();
+    test_unread();
+    test_lengths();
     test_limits();
     test_end();
     http_close(http);

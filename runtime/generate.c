@@ -78,7 +78,8 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
                   "for, by what passes took; one at least.",
           .def = "any time" },
         { .name = "schemas", .type = OPT_INT, .dest = &a->setup.schemas, .arg = "N", .min = 0, .max = 4096,
-          .help = "Keep memory for so many different schemas at once (\"schema\" and \"json\" of requests).", .def = "0: none" },
+          .help = "Keep memory for so many different schemas at once (\"schema\", \"json\" and \"tool_choice\" of requests).",
+          .def = "0: none" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };

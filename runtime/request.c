@@ -119,6 +119,7 @@ static const struct field fields[] = {
     { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
     { TAKEN("thinking"), THINKING, 0, 0, 0 },
     { TAKEN("tools"), READ_LATER, 0, 0, 0 },
+    { TAKEN("tool_choice"), READ_LATER, 0, 0, 0 },
     { TAKEN("template_args"), READ_LATER, 0, 0, 0 },
     { TAKEN("schema"), SCHEMA, 0, 0, 0 },
     { TAKEN("json"), JSON, 0, 0, 0 },
@@ -127,7 +128,6 @@ static const struct field fields[] = {
     OTHER("metadata", NO_EFFECT, NULL),
     OTHER("store", NO_EFFECT, NULL),
     OTHER("stream", NO_EFFECT, NULL), /* there is a line for each token, and one with what is left */
-    OTHER("tool_choice", IF_EMPTY, "the model chooses among \"tools\""),
     OTHER("chat_template_kwargs", REFUSED, "its name here is \"template_args\""),
     OTHER("response_format", IF_EMPTY, "\"schema\" has a JSON Schema, and \"json\": true asks for any object"),
     OTHER("top_logprobs", REFUSED, "its name here is \"logprobs\""),
@@ -237,8 +237,69 @@ static int keep(struct request *q, int32_t *ids, int n, struct err *e)
     return r;
 }
 
-static int keep_chat(struct request *q, const struct js *tools, struct err *e)
+static int no_schemas(const char *field, struct err *e)
 {
+    return err_set(e, ERR_UNSUPPORTED, "\"%s\": no memory is kept for schemas; serve --schemas 4 keeps it for four of them at once", field);
+}
+
+enum choice { AUTO, NONE, REQUIRED, NAMED };
+
+/* What "tool_choice" says; *name: of a tool. */
+static int read_choice(const struct js *j, enum choice *out, const char **name, struct err *e)
+{
+    static const char *const words[] = { "auto", "none", "required" };
+    static const struct fields rows[] = { { "name", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
+    const struct js *v = js_get(j, "tool_choice");
+    const char *s = js_str(v);
+    int r;
+    *out = AUTO;
+    *name = NULL;
+    if (js_is_object(v)) {
+        if ((r = fields_check(v, rows, sizeof *rows, "\"tool_choice\"", e)) < 0)
+            return r;
+        *out = NAMED;
+        *name = js_str(js_get(v, "name"));
+        return *name ? 0 : err_set(e, ERR_FORMAT, "\"tool_choice\" has no \"name\" that is a string");
+    }
+    if (!fields_given(v))
+        return 0;
+    for (int i = 0; s && i < 3; i++)
+        if (!strcmp(s, words[i])) {
+            *out = (enum choice)i;
+            return 0;
+        }
+    return err_set(e, ERR_FORMAT, "\"tool_choice\" is not \"none\", \"auto\", \"required\" or an object with a \"name\"");
+}
+
+/* Tools that the model hears of; NULL: none. */
+static const struct js *tools_of(const struct js *j)
+{
+    const char *s = js_str(js_get(j, "tool_choice"));
+    return s && !strcmp(s, "none") ? NULL : js_get(j, "tools");
+}
+
+/* The answer has to be a call, where that is asked for. */
+static int force(struct request *q, const struct js *j, struct err *e)
+{
+    struct forced f = { .form = chat_form(q->shared->chat), .variant = chat_variant(q->shared->chat), .tools = js_get(j, "tools") };
+    enum choice choice;
+    int r = read_choice(j, &choice, &f.name, e);
+    if (r < 0 || choice == AUTO || choice == NONE)
+        return r;
+    if (q->schema.of)
+        return err_set(e, ERR_FORMAT, "\"tool_choice\": an answer is a call, or what \"schema\" or \"json\" says");
+    if (!q->shared->schemas)
+        return no_schemas("tool_choice", e);
+    if (!q->shared->calls)
+        return err_set(e, ERR_UNSUPPORTED, "\"tool_choice\": answers are not looked through for calls here");
+    q->text.masked = 1;
+    q->schema_whole = f.form == CALLS_HARMONY;
+    return schemas_take_call(q->shared->schemas, &f, &q->schema, e);
+}
+
+static int keep_chat(struct request *q, const struct js *j, struct err *e)
+{
+    const struct js *tools = tools_of(j);
     int32_t *ids = NULL;
     int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
     enum calls_form form = chat_form(q->shared->chat);
@@ -246,7 +307,7 @@ static int keep_chat(struct request *q, const struct js *tools, struct err *e)
     r = r < 0 ? r : keep(q, ids, n, e);
     if (r == 0 && q->shared->calls && form != CALLS_NONE && js_len(tools) > 0)
         r = calls_new(form, tools, request_call_bytes(context_of(q)), salt_of(q), &q->calls, e);
-    return r;
+    return r < 0 ? r : force(q, j, e);
 }
 
 static int begin_chat(const struct request_shared *s, struct err *e)
@@ -258,14 +319,14 @@ static int begin_chat(const struct request_shared *s, struct err *e)
     return s->system ? chat_add(s->chat, "system", s->system, NULL, e) : 0;
 }
 
-static int take_prompt(struct request *q, const char *text, size_t len, const struct js *tools, struct err *e)
+static int take_prompt(struct request *q, const char *text, size_t len, const struct js *j, struct err *e)
 {
     int32_t *ids = NULL;
     int n = 0, r;
     if (q->shared->prompt_is_message) {
         if ((r = begin_chat(q->shared, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
             return r;
-        return keep_chat(q, tools, e);
+        return keep_chat(q, j, e);
     }
     r = tokenizer_encode(q->shared->s->tokenizer, text, len, 1, 0, &ids, &n, e);
     return r < 0 ? r : keep(q, ids, n, e);
@@ -279,11 +340,14 @@ int request_prompt(struct request *q, const char *text, size_t len, struct err *
 /* Fields of a conversation beside its messages. has: there is one. */
 static int take_given(const struct request_shared *s, const struct js *j, int has, struct err *e)
 {
-    static const char *const names[] = { "thinking", "tools", "template_args" };
+    static const char *const names[] = { "thinking", "tools", "tool_choice", "template_args" };
+    enum choice choice;
+    const char *name;
     for (size_t i = 0; !has && i < sizeof names / sizeof *names; i++)
         if (fields_given(js_get(j, names[i])) && !(js_is_array(js_get(j, names[i])) && js_len(js_get(j, names[i])) == 0))
             return err_set(e, ERR_FORMAT, "\"%s\" is of \"messages\"", names[i]);
-    return has && s->chat ? chat_give(s->chat, js_get(j, "tools"), js_get(j, "template_args"), e) : 0;
+    int r = read_choice(j, &choice, &name, e);
+    return r == 0 && has && s->chat ? chat_give(s->chat, tools_of(j), js_get(j, "template_args"), e) : r;
 }
 
 static int take_messages(const struct request_shared *s, const struct js *j, struct err *e)
@@ -341,8 +405,7 @@ static int set_schema(struct request *q, const struct js *v, enum kind kind, str
     if (q->schema.of)
         return err_set(e, ERR_FORMAT, "a request has one of \"schema\" and \"json\"");
     if (!of)
-        return err_set(e, ERR_UNSUPPORTED, "\"%s\": no memory is kept for schemas; serve --schemas 4 keeps it for four of them at once",
-                       kind == JSON ? "json" : "schema");
+        return no_schemas(kind == JSON ? "json" : "schema", e);
     q->text.masked = 1;
     return schemas_take(of, kind == JSON ? NULL : v, &q->schema, e);
 }
@@ -382,13 +445,13 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     if ((r = take_given(q->shared, j, messages || (q->shared->prompt_is_message && !tokens), e)) < 0)
         return r;
     if (messages)
-        return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, js_get(j, "tools"), e);
+        return (r = take_messages(q->shared, messages, e)) < 0 ? r : keep_chat(q, j, e);
     if (tokens)
         return (r = set_tokens(q, tokens, e)) < 0 ? r : prompt_check(q->n_prompt, context_of(q), q->text.n != 0, e);
     if (text)
-        return take_prompt(q, text, len, js_get(j, "tools"), e);
+        return take_prompt(q, text, len, j, e);
     text = js_str(prompt);
-    return text ? take_prompt(q, text, strlen(text), js_get(j, "tools"), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
+    return text ? take_prompt(q, text, strlen(text), j, e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
 }
 
 size_t request_json_bytes(int context)
@@ -445,9 +508,9 @@ const uint64_t *request_allowed(void *ctx, struct batch_text *t, struct err *why
         *why = q->bad;
         return NULL;
     }
-    if (o->chat && o->reader.part != CHAT_ANSWER)
+    if (o->chat && o->reader.part != CHAT_ANSWER && !q->schema_whole)
         return schemas_any(&q->schema);
-    if (o->chat && q->n_made == 0 && q->thinking != CHAT_THINKING_OFF)
+    if (o->chat && q->n_made == 0 && !q->schema_whole && q->thinking != CHAT_THINKING_OFF)
         thinks = tokenizer_find(q->shared->s->tokenizer, "<think>");
     return schemas_allowed(&q->schema, !t->ignore_eos, thinks, why);
 }

@@ -9,7 +9,7 @@
 #define COMPILING (512u << 10) /* bytes that a schema takes while it becomes a mask */
 
 struct place {
-    struct hash128 hash;      /* of the schema's text */
+    struct hash128 hash;      /* of the schema's text, or of a call's tools and name */
     struct mask *mask;
     int texts;                /* that have it; 0: its mask may be another's */
 };
@@ -24,9 +24,20 @@ struct schemas {
     struct place places[];
 };
 
-static const char *piece(const void *ctx, int32_t id, size_t *n)
+static const char *piece(const void *ctx, int32_t id, size_t *n, int *control)
 {
-    return tokenizer_piece(ctx, id, n);
+    const char *s = tokenizer_piece(ctx, id, n);
+    *control = *n == 0;
+    return *control ? tokenizer_text(ctx, id, n) : s;
+}
+
+static int is_control(const void *ctx, const char *name)
+{
+    size_t n = 1;
+    int32_t id = tokenizer_find(ctx, name);
+    if (id >= 0)
+        tokenizer_piece(ctx, id, &n);
+    return n == 0;
 }
 
 static size_t bits_bytes(int n_vocab)
@@ -38,8 +49,9 @@ uint64_t schemas_bytes(const struct tokenizer *t, int n_vocab, int n)
 {
     size_t text = 0, len;
     for (int32_t id = 0; id < n_vocab; id++) {
-        tokenizer_piece(t, id, &len);
-        text += len <= MASK_TOKEN ? len : 0;
+        int control;
+        piece(t, id, &len, &control);
+        text += len <= MASK_TOKEN ? len + 1 : 0;
     }
     size_t words = mask_words_bound(n_vocab, text);
     return sizeof(struct schemas) + (uint64_t)n * (sizeof(struct place) + mask_bytes(n_vocab)) + words + (size_t)n_vocab * 16 +
@@ -98,20 +110,45 @@ static struct place *reserve(struct schemas *s, struct hash128 hash)
     return found;
 }
 
-int schemas_take(struct schemas *s, const struct js *schema, struct schemas_text *out, struct err *e)
+static int hash_of(const struct js *j, const char *name, struct hash128 *out)
 {
-    char *text = schema ? js_text(schema, 0, 0) : NULL;
-    if (schema && !text)
+    struct hash *h = hash_new();
+    char *text = j ? js_text(j, 0, 0) : NULL;
+    if (h && (text || !j)) {
+        hash_update_str(h, text ? text : "");
+        hash_update_str(h, name);
+        *out = hash_final128(h);
+    }
+    int r = h && (text || !j) ? 0 : ERR_NOMEM;
+    free(text);
+    hash_free(h);
+    return r;
+}
+
+static int make(const struct schemas *s, const struct js *schema, const struct forced *call, struct mask **out, struct err *e)
+{
+    struct grammar *g;
+    if (!call)
+        return mask_new(schema, s->words, out, e);
+    struct forced f = *call;
+    f.is_control = is_control;
+    f.ctx = s->tokenizer;
+    int r = forced_grammar(&f, &g, e);
+    return r < 0 ? r : mask_of(g, s->words, out, e);
+}
+
+static int take(struct schemas *s, const struct js *schema, const struct forced *call, struct schemas_text *out, struct err *e)
+{
+    struct hash128 hash;
+    if (hash_of(call ? call->tools : schema, !call ? "" : call->name ? call->name : " any", &hash) < 0)
         return err_set(e, ERR_NOMEM, "out of memory for a schema");
-    struct hash128 hash = hash_128(text ? text : "", text ? strlen(text) : 0);
     struct place *p = reserve(s, hash);
     struct mask *made = NULL;
     int r = p ? 0 : err_set(e, ERR_FULL, "all %d places for different schemas are taken", s->n);
-    free(text);
     if (p && !(p->mask && hash_equal(p->hash, hash))) {
         mask_free(p->mask);
         p->mask = NULL;
-        r = mask_new(schema, s->words, &made, e);
+        r = make(s, schema, call, &made, e);
         pthread_mutex_lock(&s->lock);
         p->mask = made;
         p->hash = hash;
@@ -121,6 +158,16 @@ int schemas_take(struct schemas *s, const struct js *schema, struct schemas_text
     if (r == 0)
         *out = (struct schemas_text){ .of = s, .place = (int)(p - s->places) };
     return r;
+}
+
+int schemas_take(struct schemas *s, const struct js *schema, struct schemas_text *out, struct err *e)
+{
+    return take(s, schema, NULL, out, e);
+}
+
+int schemas_take_call(struct schemas *s, const struct forced *call, struct schemas_text *out, struct err *e)
+{
+    return take(s, NULL, call, out, e);
 }
 
 void schemas_share(const struct schemas_text *of, struct schemas_text *out)

@@ -5,6 +5,7 @@
  * are taken and given back by any thread; what a mask knows of texts belongs to the thread that draws tokens. */
 #include "common/base/js.h"
 #include "common/model/tokenizer.h"
+#include "runtime/forced.h"
 #include "runtime/mask/mask.h"
 
 struct schemas;
@@ -26,6 +27,8 @@ struct schemas_text {
 
 /* schema: NULL: any JSON object. ERR_FULL: all places are taken; what mask_new gives. */
 int schemas_take(struct schemas *s, const struct js *schema, struct schemas_text *out, struct err *e);
+/* The same of a call that the text has to be; call->is_control is set by it. What forced_grammar gives, too. */
+int schemas_take_call(struct schemas *s, const struct forced *call, struct schemas_text *out, struct err *e);
 /* Another text of the same request. */
 void schemas_share(const struct schemas_text *of, struct schemas_text *out);
 /* By the thread that draws, or where none has been drawn; accepts a zeroed one. */

@@ -94,7 +94,8 @@ struct thermo_options {
      * requests come at any time */
     int (*before)(void *ctx, struct thermo *t, size_t room, struct thermo_error *e);
     void *before_ctx;
-    int schemas;              /* different schemas ("schema" among the fields, and "json") that
+    int schemas;              /* different schemas ("schema" among the fields, "json", and tools of
+                               * which "tool_choice" says that one has to be called) that
                                * requests may have at once: memory is kept for them, 1.5 MB each
                                * and 2 MB for a vocabulary of 150,000. 0: none, and such a request is
                                * THERMO_E_UNSUPPORTED; --schemas among `more` may say it, too */

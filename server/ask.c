@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, FORMAT, ONLY };
+enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, CHOICE, FORMAT,
+            ONLY };
 
 struct field {
     struct fields row;
@@ -61,8 +62,8 @@ static const struct field chat_fields[] = {
     { TAKEN("reasoning_effort"), EFFORT, "template_args", 0, 0, NULL },
     NO_EFFECT("store"),
     { TAKEN("tools"), TOOLS, "tools", 0, 0, NULL },
-    DEFAULT("tool_choice", "\"none\" \"auto\"", "a model is not made to call"),
-    NO_EFFECT("parallel_tool_calls"),
+    { TAKEN("tool_choice"), CHOICE, "tool_choice", 0, 0, NULL },
+    { TAKEN("parallel_tool_calls"), CHOICE, NULL, 0, 0, NULL },
     IF_EMPTY("functions", "\"tools\" has them"),
     DEFAULT("function_call", "\"none\" \"auto\"", "\"tools\" has functions"),
     { TAKEN("response_format"), FORMAT, NULL, 0, 0, NULL },
@@ -210,6 +211,30 @@ static int add_tools(struct ask *a, const struct field *f, const struct js *body
     return js_len(v) == 0 || (choice && !strcmp(choice, "none")) ? 0 : add_json(a, f->to, v, e);
 }
 
+/* "none", "auto" and "required", or the name of a function; parallel_tool_calls: of a call that is forced there is one in any case. */
+static int add_choice(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    static const struct fields rows[] = {
+        { "type", FIELDS_TAKEN, NULL }, { "function", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL },
+    };
+    const char *type = js_str(js_get(v, "type")), *s = js_str(v);
+    const struct js *tools = js_get(body, "tools");
+    if (!f->to)
+        return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"%s\" is not true or false", f->row.name) : 0;
+    if (s && (!strcmp(s, "auto") || !strcmp(s, "none"))) /* add_tools knows */
+        return 0;
+    if (!js_is_array(tools) || js_len(tools) == 0)
+        return err_set(e, ERR_FORMAT, "\"tool_choice\": there are no \"tools\" to call");
+    if (s && !strcmp(s, "required"))
+        return add_json(a, f->to, v, e);
+    if (!type || strcmp(type, "function") != 0)
+        return err_set(e, type ? ERR_UNSUPPORTED : ERR_FORMAT, "\"tool_choice\" is not \"none\", \"auto\", \"required\" or a function");
+    int r = fields_check(v, rows, sizeof *rows, "\"tool_choice\"", e);
+    if (r == 0 && !js_str(js_get(js_get(v, "function"), "name")))
+        r = err_set(e, ERR_FORMAT, "\"tool_choice\": \"function\" has no \"name\" that is a string");
+    return r < 0 ? r : add_json(a, f->to, js_get(v, "function"), e);
+}
+
 /* {"type": "text"}, or JSON of a schema, or any object of JSON. */
 static int add_format(struct ask *a, const struct js *v, struct err *e)
 {
@@ -264,6 +289,7 @@ static int read_field(struct ask *a, const struct field *f, const struct js *bod
     case ONLY: return check_only(f, v, e);
     case EFFORT: return add_args(a, body, e);
     case TOOLS: return add_tools(a, f, body, v, e);
+    case CHOICE: return add_choice(a, f, body, v, e);
     case FORMAT: return add_format(a, v, e);
     case CHOICES:
         if ((r = add_number(a, f, v, e)) < 0)

@@ -17,7 +17,6 @@
 #define LOW   "\xe2\x96\x81"
 #define SEP   "<" BAR "tool" LOW "sep" BAR ">"
 #define END   "<" BAR "tool" LOW "call" LOW "end" BAR ">"
-#define FIELD 256  /* bytes of a name, an id or a key */
 #define PIECE 1024 /* of text that is taken at a time */
 
 const char *const calls_form_names[] = { "none", "hermes", "xml", "glm", "llama", "mistral", "deepseek", "list", "harmony", NULL };
@@ -104,9 +103,6 @@ static const struct opener {
 };
 enum { OPENERS = sizeof openers / sizeof openers[0] };
 
-/* Of a parameter's schema. */
-enum { STRING = 1, NUMBER = 2, BOOLEAN = 4, NIL = 8, OBJECTS = 16, ARRAYS = 32 };
-
 struct span {
     size_t at, n;
 };
@@ -170,6 +166,20 @@ enum calls_form calls_form_of(const char *template, const char *architecture)
     return CALLS_NONE;
 }
 
+int calls_variant_of(enum calls_form form, const char *template)
+{
+    static const struct {
+        enum calls_form form;
+        const char *has, *without;
+    } seconds[] = {
+        { CALLS_MISTRAL, "[ARGS]", NULL }, { CALLS_DEEPSEEK, "```json", NULL }, { CALLS_LIST, "functools", "<|tool_call|>" },
+    };
+    for (size_t i = 0; template && i < sizeof seconds / sizeof seconds[0]; i++)
+        if (seconds[i].form == form && strstr(template, seconds[i].has))
+            return !seconds[i].without || !strstr(template, seconds[i].without);
+    return 0;
+}
+
 /* ---- tools ---- */
 
 static int types_of(const struct js *schema, int depth)
@@ -178,8 +188,8 @@ static int types_of(const struct js *schema, int depth)
         const char *name;
         int type;
     } names[] = {
-        { "string", STRING }, { "integer", NUMBER }, { "number", NUMBER }, { "boolean", BOOLEAN }, { "null", NIL },
-        { "object", OBJECTS }, { "array", ARRAYS },
+        { "string", CALLS_STRING }, { "integer", CALLS_NUMBER }, { "number", CALLS_NUMBER }, { "boolean", CALLS_BOOLEAN },
+        { "null", CALLS_NULL }, { "object", CALLS_OBJECT }, { "array", CALLS_ARRAY },
     };
     const struct js *type = js_get(schema, "type"), *any = js_get(schema, "anyOf"), *one = js_get(schema, "enum");
     int types = 0;
@@ -197,7 +207,12 @@ static int types_of(const struct js *schema, int depth)
     int strings = types == 0 && js_len(one) > 0;
     for (size_t i = 0; strings && i < js_len(one); i++)
         strings = js_str(js_at(one, i)) != NULL;
-    return strings ? STRING : types;
+    return strings ? CALLS_STRING : types;
+}
+
+int calls_types(const struct js *schema)
+{
+    return types_of(schema, 4);
 }
 
 static size_t put_text(char *out, size_t at, const char *s)
@@ -222,7 +237,7 @@ static size_t list_tools(const struct js *tools, char *out)
         at = put_text(out, at, name);
         for (size_t k = 0; (key = js_key(properties, k)); k++) {
             if (out)
-                out[at] = (char)(64 + types_of(js_get(properties, key), 4));
+                out[at] = (char)(64 + calls_types(js_get(properties, key)));
             at = put_text(out, at + 1, key);
         }
         at = put_text(out, at, "");
@@ -255,8 +270,8 @@ static int types_in(const char *tool, const char *key, size_t n)
 
 static int is_called(const struct calls *c, const char *name, size_t n)
 {
-    if (n == 0 || n > FIELD || c->tools)
-        return n > 0 && n <= FIELD && find_tool(c, name, n) != NULL;
+    if (n == 0 || n > CALLS_NAME || c->tools)
+        return n > 0 && n <= CALLS_NAME && find_tool(c, name, n) != NULL;
     for (size_t i = 0; i < n; i++)
         if ((name[i] | 32) < 'a' || (name[i] | 32) > 'z')
             if ((name[i] < '0' || name[i] > '9') && !memchr("_-.:/", name[i], 5))
@@ -391,7 +406,7 @@ static void id_of(const struct calls *c, const char *id, size_t n_id, const char
 static int give_call(struct calls *c, const char *name, size_t n_name, const char *id, size_t n_id, const char *args, size_t n,
                      calls_sink *sink, void *ctx)
 {
-    char name_text[FIELD + 1], id_text[41];
+    char name_text[CALLS_NAME + 1], id_text[41];
     id_of(c, id, n_id, name, n_name, args, n, id_text);
     memcpy(name_text, name, n_name);
     name_text[n_name] = 0;
@@ -461,7 +476,9 @@ static int type_of(const char *s, size_t n)
 {
     if (!json_text_is(s, n))
         return 0;
-    return *s == '"' ? STRING : *s == '{' ? OBJECTS : *s == '[' ? ARRAYS : *s == 't' || *s == 'f' ? BOOLEAN : *s == 'n' ? NIL : NUMBER;
+    if (*s == '"' || *s == '{' || *s == '[')
+        return *s == '"' ? CALLS_STRING : *s == '{' ? CALLS_OBJECT : CALLS_ARRAY;
+    return *s == 't' || *s == 'f' ? CALLS_BOOLEAN : *s == 'n' ? CALLS_NULL : CALLS_NUMBER;
 }
 
 /* A value is written as it is where that is JSON of a type that its parameter has, or may have; else it is a string. */
@@ -473,14 +490,14 @@ static int append_value(struct calls *c, const char *s, size_t n, int types)
         t++, k--;
     while (k > 0 && is_blank(t[k - 1]))
         k--;
-    int type = types == STRING ? 0 : type_of(t, k);
-    if (type && (types == 0 || (types & type)) && type != STRING)
+    int type = types == CALLS_STRING ? 0 : type_of(t, k);
+    if (type && (types == 0 || (types & type)) && type != CALLS_STRING)
         return append(c, t, k);
-    if (types != STRING && (types & BOOLEAN) && is(t, k, "True"))
+    if (types != CALLS_STRING && (types & CALLS_BOOLEAN) && is(t, k, "True"))
         return append(c, "true", 4);
-    if (types != STRING && (types & BOOLEAN) && is(t, k, "False"))
+    if (types != CALLS_STRING && (types & CALLS_BOOLEAN) && is(t, k, "False"))
         return append(c, "false", 5);
-    if (types != STRING && (types & NIL) && is(t, k, "None"))
+    if (types != CALLS_STRING && (types & CALLS_NULL) && is(t, k, "None"))
         return append(c, "null", 4);
     return append_string(c, s, n);
 }
@@ -672,7 +689,7 @@ static int step_until(struct calls *c)
     if (w)
         return take(c, w, c->field, c->pos + 1 - strlen(w->text));
     c->pos++;
-    return value || c->pos - c->field < FIELD;
+    return value || c->pos - c->field < CALLS_NAME;
 }
 
 /* Brackets are counted; whether they are the right ones is seen at the end. */

@@ -26,6 +26,15 @@ extern const char *const calls_form_names[]; /* "none" "hermes" ..., NULL */
 /* The form of a model: by what its template's text has in it, else by its architecture. Either may be NULL. */
 enum calls_form calls_form_of(const char *template, const char *architecture);
 
+/* Of a form that is written in two ways, which one: 1 where the template has in it what tells the second. */
+int calls_variant_of(enum calls_form form, const char *template);
+
+#define CALLS_NAME 256 /* bytes of a name, an id or a key of a pair, at most: less than this */
+
+/* What a parameter's schema says of its value in the forms of pairs, of which CALLS_STRING alone is a string whatever it looks like. */
+enum calls_type { CALLS_STRING = 1, CALLS_NUMBER = 2, CALLS_BOOLEAN = 4, CALLS_NULL = 8, CALLS_OBJECT = 16, CALLS_ARRAY = 32 };
+int calls_types(const struct js *schema); /* bits; 0: it does not say */
+
 struct calls;
 
 /* Borrowed during the call of a sink. */

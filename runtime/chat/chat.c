@@ -29,10 +29,11 @@ struct chat {
     size_t text, values;            /* bytes in all of them, and values of their JSON */
     char *tools, *args;             /* JSON, or NULL */
     enum calls_form form;
+    int variant;
     int objects;                    /* the template takes arguments of calls as objects alone */
 };
 
-static int read_template(const struct gguf *meta, const char *file, struct template **out, enum calls_form *form, struct err *e)
+static int read_template(const struct gguf *meta, const char *file, struct chat *c, struct err *e)
 {
     static const char key[] = "tokenizer.chat_template";
     char *text = NULL, *arch = NULL, name[80];
@@ -44,10 +45,11 @@ static int read_template(const struct gguf *meta, const char *file, struct templ
     if (r < 0)
         return r;
     snprintf(name, sizeof name, file ? "'%s'" : "key '%s'", file ? file : key);
-    r = template_new(text, file ? len : strlen(text), name, TEMPLATE_BYTES, out, e);
+    r = template_new(text, file ? len : strlen(text), name, TEMPLATE_BYTES, &c->template, e);
     if (r == 0 && meta)
         r = gguf_get_str(meta, "general.architecture", &arch, e);
-    *form = calls_form_of(text, arch);
+    c->form = calls_form_of(text, arch);
+    c->variant = calls_variant_of(c->form, text);
     free(arch);
     free(text);
     return r;
@@ -84,7 +86,7 @@ static int shows_argument(const struct chat *c, const char *arguments)
 int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e)
 {
     struct chat *c = calloc(1, sizeof *c);
-    int r = c ? read_template(meta, file, &c->template, &c->form, e) : err_set(e, ERR_NOMEM, "out of memory for a chat");
+    int r = c ? read_template(meta, file, c, e) : err_set(e, ERR_NOMEM, "out of memory for a chat");
     if (r < 0) {
         free(c);
         return r;
@@ -126,6 +128,11 @@ void chat_free(struct chat *c)
     free(c->args);
     template_free(c->template);
     free(c);
+}
+
+int chat_variant(const struct chat *c)
+{
+    return c->variant;
 }
 
 enum calls_form chat_form(const struct chat *c)

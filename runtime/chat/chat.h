@@ -52,6 +52,7 @@ int chat_add_object(struct chat *c, const struct js *j, const char *where, const
 int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e);
 int chat_count(const struct chat *c);
 enum calls_form chat_form(const struct chat *c); /* in which the model writes calls of tools, by its template and architecture */
+int chat_variant(const struct chat *c); /* of that form (calls_variant_of) */
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 
 /* The conversation and the beginning of an answer as the template writes it; *text is malloc'd. off: as below. */

@@ -83,6 +83,11 @@ int grammar_text(struct grammar *g, const char *s, size_t n, int next)
     return next;
 }
 
+int grammar_mark(struct grammar *g, const char *control_token, int next)
+{
+    return grammar_byte(g, GRAMMAR_MARK, grammar_text(g, control_token, strlen(control_token), next));
+}
+
 int grammar_set(struct grammar *g, const struct grammar_bytes *set, int next)
 {
     int i = 0;

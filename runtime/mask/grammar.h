@@ -12,6 +12,7 @@
 #define GRAMMAR_NODES (1 << 14)
 #define GRAMMAR_RULES (1 << 11)
 #define GRAMMAR_SETS  (1 << 10)
+#define GRAMMAR_MARK   0xff /* a byte of no text: a control token follows, by its text (mask.h) */
 #define GRAMMAR_RETURN 0  /* the node that ends a rule, or one round of a count */
 
 enum grammar_kind { GRAMMAR_END, GRAMMAR_BYTE, GRAMMAR_SET, GRAMMAR_SPLIT, GRAMMAR_CALL, GRAMMAR_COUNT };
@@ -47,6 +48,7 @@ size_t grammar_bytes(const struct grammar *g); /* that it takes; grammar_done ma
 int grammar_rule(struct grammar *g);  /* one that is to be built: g->rules[it] = its first node */
 int grammar_byte(struct grammar *g, unsigned byte, int next);
 int grammar_text(struct grammar *g, const char *s, size_t n, int next);
+int grammar_mark(struct grammar *g, const char *control_token, int next);
 int grammar_set(struct grammar *g, const struct grammar_bytes *set, int next);
 int grammar_range(struct grammar *g, unsigned from, unsigned to, int next); /* bytes from..to */
 int grammar_split(struct grammar *g, int a, int b);

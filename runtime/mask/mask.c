@@ -63,13 +63,19 @@ struct mask {
 struct sorted {
     const char *s;
     int32_t id;
-    uint8_t n;
+    uint8_t n, control;     /* of s; GRAMMAR_MARK comes before it */
 };
 
+static unsigned char byte_of(const struct sorted *w, int i)
+{
+    return w->control ? (i == 0 ? GRAMMAR_MARK : (unsigned char)w->s[i - 1]) : (unsigned char)w->s[i];
+}
+
+/* Control tokens are the last. */
 static int by_bytes(const void *a, const void *b)
 {
     const struct sorted *x = a, *y = b;
-    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+    int c = x->control != y->control ? x->control - y->control : memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
     return c ? c : x->n != y->n ? (x->n < y->n ? -1 : 1) : x->id < y->id ? -1 : x->id > y->id;
 }
 
@@ -92,10 +98,11 @@ static int fill(struct list *l, const struct sorted *v, int n, struct err *e)
     l->words = malloc(((size_t)n + 1) * sizeof *l->words);
     for (int i = 0; i < n && l->words; i++) {
         uint8_t same = 0;
-        while (i && same < v[i].n && same < v[i - 1].n && v[i].s[same] == v[i - 1].s[same])
+        int len = v[i].n + v[i].control;
+        while (i && same < len && same < v[i - 1].n + v[i - 1].control && byte_of(&v[i], same) == byte_of(&v[i - 1], same))
             same++;
-        l->words[i] = (struct word){ v[i].id, same, v[i].n, plain_chars(v[i].s, v[i].n) };
-        bytes += v[i].n - same;
+        l->words[i] = (struct word){ v[i].id, same, (uint8_t)len, v[i].control ? 0 : plain_chars(v[i].s, v[i].n) };
+        bytes += (uint32_t)len - same;
     }
     l->bytes = malloc(bytes + 1u);
     if (!l->words || !l->bytes)
@@ -103,14 +110,24 @@ static int fill(struct list *l, const struct sorted *v, int n, struct err *e)
     l->n = n;
     for (int i = 0; i < n; i++) {
         struct word w = l->words[i];
-        while (first < (unsigned char)v[i].s[0])
+        while (first < byte_of(&v[i], 0))
             l->first[++first] = (struct place){ i, l->n_bytes };
-        memcpy(l->bytes + l->n_bytes, v[i].s + w.same, w.n - w.same);
-        l->n_bytes += w.n - w.same;
+        for (int k = w.same; k < w.n; k++)
+            l->bytes[l->n_bytes++] = byte_of(&v[i], k);
     }
     while (first < 256)
         l->first[++first] = (struct place){ n, l->n_bytes };
     return 0;
+}
+
+/* Of a token, what may be drawn; *n 0: nothing. */
+static const char *word_of(mask_piece *piece, const void *ctx, int32_t id, size_t *n, int *control)
+{
+    *control = 0;
+    const char *s = piece(ctx, id, n, control);
+    if (*n + (size_t)*control > MASK_TOKEN || memchr(s, GRAMMAR_MARK, *n))
+        *n = 0;
+    return s;
 }
 
 int mask_words_new(mask_piece *piece, const void *ctx, int n_vocab, struct mask_words **out, struct err *e)
@@ -127,11 +144,12 @@ int mask_words_new(mask_piece *piece, const void *ctx, int n_vocab, struct mask_
     w->ctx = ctx;
     for (int32_t id = 0; id < n_vocab; id++) { /* plain ones in front, others from the end */
         size_t n;
-        const char *s = piece(ctx, id, &n);
-        if (n == 0 || n > MASK_TOKEN)
+        int control;
+        const char *s = word_of(piece, ctx, id, &n, &control);
+        if (n == 0)
             continue;
-        int plain = plain_chars(s, n) > 0;
-        v[plain ? n_plain++ : n_vocab - ++n_other] = (struct sorted){ s, id, (uint8_t)n };
+        int plain = !control && plain_chars(s, n) > 0;
+        v[plain ? n_plain++ : n_vocab - ++n_other] = (struct sorted){ s, id, (uint8_t)n, (uint8_t)control };
         if (plain)
             w->plain_bits[id / 64] |= (uint64_t)1 << id % 64;
     }
@@ -189,8 +207,19 @@ size_t mask_bytes(int n_vocab)
 
 int mask_new(const struct js *schema, const struct mask_words *w, struct mask **out, struct err *e)
 {
+    struct grammar *g;
+    int r = schema_grammar(schema, &g, e);
+    return r < 0 ? r : mask_of(g, w, out, e);
+}
+
+int mask_of(struct grammar *g, const struct mask_words *w, struct mask **out, struct err *e)
+{
     struct mask *m = calloc(1, sizeof *m);
-    int r = m ? schema_grammar(schema, &m->g, e) : err_set(e, ERR_NOMEM, "out of memory for a schema");
+    int r = m ? 0 : err_set(e, ERR_NOMEM, "out of memory for a schema");
+    if (m)
+        m->g = g;
+    else
+        grammar_free(g);
     if (r == 0 && !(m->s = states_new(m->g, STATES_BYTES)))
         r = err_set(e, ERR_NOMEM, "out of memory for a schema");
     for (int i = 0; i < KEPT && r == 0; i++)
@@ -369,11 +398,14 @@ int mask_accept(struct mask_text *t, int32_t id, struct err *e)
 {
     int stack[MASK_TOKEN + 2] = { t->state };
     size_t n;
-    const char *s = t->mask->w->piece(t->mask->w->ctx, id, &n);
-    if (n == 0 || n > MASK_TOKEN)
+    int control;
+    const char *s = word_of(t->mask->w->piece, t->mask->w->ctx, id, &n, &control);
+    const struct sorted word = { s, id, (uint8_t)n, (uint8_t)control };
+    if (n == 0)
         return 0;
+    n += (size_t)control;
     for (size_t i = 0; i < n; i++) {
-        int next = step(t->mask, stack, (int)i, (unsigned char)s[i], e);
+        int next = step(t->mask, stack, (int)i, byte_of(&word, (int)i), e);
         if (next <= STATES_DEAD)
             return next;
         stack[i + 1] = next;

@@ -2,7 +2,8 @@
 #define RUNTIME_MASK_MASK_H
 
 /* Which tokens may come next, so that a text becomes one that a schema accepts: a bit for each token. What no text begins with is masked,
- * tokens that end within a character are not; tokens of more than MASK_TOKEN bytes are, for shorter ones say the same.
+ * tokens that end within a character are not; tokens of more than MASK_TOKEN bytes are, for shorter ones say the same. A control token
+ * may come where a grammar has it by name (grammar_mark), and nowhere else; no schema has one.
  *
  *     mask_words_new(&words, ...)        of a vocabulary, once
  *     mask_new(schema, words, &mask, e)  any thread: a second at most, MASK_BYTES at most
@@ -18,8 +19,9 @@
 
 struct mask_words;
 
-/* The bytes of a token, borrowed; *n 0: none may be drawn (a control token). */
-typedef const char *mask_piece(const void *ctx, int32_t id, size_t *n);
+/* The bytes of a token, borrowed; *n 0: it may not be drawn. *control, which is 0, set: it is a control token, and this
+ * its name. */
+typedef const char *mask_piece(const void *ctx, int32_t id, size_t *n, int *control);
 int mask_words_new(mask_piece *piece, const void *ctx, int n_vocab, struct mask_words **out, struct err *e);
 void mask_words_free(struct mask_words *w); /* accepts NULL */
 size_t mask_words_bytes(const struct mask_words *w);
@@ -33,6 +35,7 @@ struct mask;
 
 /* schema: a JSON Schema (schema.h); NULL: any JSON object. The words outlive it. */
 int mask_new(const struct js *schema, const struct mask_words *w, struct mask **out, struct err *e);
+int mask_of(struct grammar *g, const struct mask_words *w, struct mask **out, struct err *e); /* takes g, also where it fails */
 void mask_free(struct mask *m); /* accepts NULL */
 
 /* Where a text is. The caller's; not moved while it is in use. */

@@ -697,32 +697,45 @@ static int loops(const struct grammar *g, int rule, unsigned char *seen)
     return 0;
 }
 
-int schema_grammar(const struct js *schema, struct grammar **out, struct err *e)
+int schema_value(struct shapes *s, const struct js *schema, int object, int next)
 {
-    struct compiler c = { .root = schema, .g = grammar_new() };
+    struct grammar *g = s->g;
+    struct compiler c = { .root = schema, .g = g, .s = *s };
+    struct js *only = object ? js_object() : NULL;
+    int from = g->n_rules, r = 0;
     c.views = malloc(GRAMMAR_RULES * sizeof *c.views);
     c.rules = malloc(GRAMMAR_RULES * sizeof *c.rules);
     unsigned char *seen = calloc(GRAMMAR_RULES, 1);
-    int r = ERR_NOMEM;
-    if (!c.g || !c.views || !c.rules || !seen) {
-        err_set(e, ERR_NOMEM, "out of memory for a schema");
-    } else {
-        shapes_init(&c.s, c.g);
-        int start = grammar_rule(c.g);
-        int first = schema ? value(&c, &schema, 1, GRAMMAR_RETURN) : shapes_object(&c.s, GRAMMAR_RETURN);
-        c.g->rules[start] = first;
-        c.g->start = start;
-        for (int i = 0; i < c.g->n_rules && !failed(&c); i++)
-            if (loops(c.g, i, seen))
-                bad(&c, ERR_UNSUPPORTED, "it refers to itself before it says anything: ", "$ref");
-        r = grammar_done(c.g, e);
-    }
+    js_set_str(only, "type", "object");
+    if (!c.views || !c.rules || !seen || (object && !js_get(only, "type")))
+        grammar_fail(g, ERR_NOMEM, "out of memory for a schema");
+    else
+        r = value(&c, (const struct js *const[]){ schema, only }, only ? 2 : 1, next);
+    for (int i = from; i < g->n_rules && !failed(&c); i++)
+        if (loops(g, i, seen))
+            bad(&c, ERR_UNSUPPORTED, "it refers to itself before it says anything: ", "$ref");
+    *s = c.s;
+    js_free(only);
     free(c.views);
     free(c.rules);
     free(seen);
+    return failed(&c) ? 0 : r;
+}
+
+int schema_grammar(const struct js *schema, struct grammar **out, struct err *e)
+{
+    struct grammar *g = grammar_new();
+    struct shapes s;
+    if (!g)
+        return err_set(e, ERR_NOMEM, "out of memory for a schema");
+    shapes_init(&s, g);
+    g->start = grammar_rule(g);
+    int first = schema ? schema_value(&s, schema, 0, GRAMMAR_RETURN) : shapes_object(&s, GRAMMAR_RETURN);
+    g->rules[g->start] = first;
+    int r = grammar_done(g, e);
     if (r < 0)
-        grammar_free(c.g);
+        grammar_free(g);
     else
-        *out = c.g;
+        *out = g;
     return r;
 }

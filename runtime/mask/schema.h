@@ -12,7 +12,11 @@
  * minimum, maximum, exclusiveMinimum, exclusiveMaximum (of integers; of numbers "minimum": 0), multipleOf 1; true and {}. Notes (title,
  * description, default, ...) say nothing. Everything else is ERR_UNSUPPORTED, by name: a schema fails closed. */
 #include "common/base/js.h"
-#include "runtime/mask/grammar.h"
+#include "runtime/mask/shapes.h"
+
+/* A value that the schema accepts, as part of a grammar that is being built; object: and that is an object. Errors: of the grammar, with
+ * the same codes. */
+int schema_value(struct shapes *s, const struct js *schema, int object, int next);
 
 /* NULL: any JSON object. *out: for grammar_free. ERR_UNSUPPORTED, ERR_FORMAT (it contradicts itself), ERR_LIMIT, ERR_NOMEM. */
 int schema_grammar(const struct js *schema, struct grammar **out, struct err *e);

@@ -70,6 +70,17 @@ void shapes_init(struct shapes *s, struct grammar *g)
     s->chars = grammar_split(g, g->plain, s->chars);
 }
 
+int shapes_raw(struct shapes *s, const char *other, int next)
+{
+    struct grammar_bytes ascii = { 0 };
+    grammar_add(&ascii, 0x20, 0x7e);
+    grammar_add(&ascii, '\t', '\n');
+    grammar_add(&ascii, '\r', '\r');
+    for (; *other; other++)
+        ascii.bits[(unsigned char)*other / 64] &= ~((uint64_t)1 << (unsigned char)*other % 64);
+    return grammar_split(s->g, grammar_set(s->g, &ascii, next), beyond_ascii(s, next));
+}
+
 /* ---- characters ---- */
 
 /* Sequences of n bytes from those of a to those of b, which differ in the last k alone. */

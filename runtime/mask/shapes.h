@@ -21,6 +21,8 @@ struct shapes_range {
 
 /* One character of a string: of those in ranges[n], ascending and apart, spelled as itself or, where it cannot be, by a short escape. */
 int shapes_chars(struct shapes *s, const struct shapes_range *ranges, int n, int next);
+/* One character as it is, of a text that is no JSON: no control characters but tabs and ends of lines, and not `other`. */
+int shapes_raw(struct shapes *s, const char *other, int next);
 /* A string with its quotes, of min to max characters (max -1: any number), each spelled as JSON may. */
 int shapes_string(struct shapes *s, int min, int max, int next);
 /* The same without quotes. */

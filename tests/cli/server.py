@@ -105,10 +105,20 @@ def whole(s):
           'a stop string', str(a))
 
 
+TOOL = {'type': 'function', 'function': {'name': 'f', 'strict': True, 'parameters': {'type': 'object', 'properties': {
+    'x': {'type': 'integer', 'minimum': 3, 'maximum': 44}, 'how': {'enum': ['a', 'b']}}, 'required': ['x', 'how'], 'additionalProperties': False}}}
+
+
 def errors(s):
     cases = [(user('x', max_token=3), 'max_token', 'the nearest is "max_tokens"'), (user('x', temperature=-1), 'temperature', 'from 0 to 100'),
              ({'temperature': 0}, 'messages', 'is missing'), (user('x', stream='yes'), 'stream', 'true or false'),
-             (user('x', tools=[{}]), 'tools', 'functions are what'), (user('x', tools=[{'type': 'function', 'function': {}}]), 'tools', '"name"'), (user('x', tool_choice='required'), 'tool_choice', 'alone'), (user('x', stop=3), 'stop', 'neither'),
+             (user('x', tools=[{}]), 'tools', 'functions are what'), (user('x', tools=[{'type': 'function', 'function': {}}]), 'tools', '"name"'), (user('x', tool_choice='required'), 'tool_choice', 'no "tools"'),
+             (user('x', tools=[TOOL], tool_choice='any'), 'tool_choice', 'is not "none"'), (user('x', tools=[TOOL], tool_choice={'type': 'custom'}), 'tool_choice', 'or a function'),
+             (user('x', tools=[TOOL], tool_choice={'type': 'function', 'function': {'name': 'g'}}), 'tool_choice', 'has no "g"'),
+             (user('x', tools=[TOOL], tool_choice={'type': 'function', 'name': 'f'}), 'tool_choice', '"name"'), (user('x', parallel_tool_calls=1), 'parallel_tool_calls', 'true or false'),
+             (user('x', tools=[{'type': 'function', 'function': {'name': 'f', 'strict': True, 'parameters': {'not': {}}}}], tool_choice='required'), 'tools', 'schema: not supported: "not"'),
+             (user('x', tools=[TOOL], tool_choice='required', response_format={'type': 'json_object'}), 'tool_choice', 'an answer is a call'),
+             (user('x', stop=3), 'stop', 'neither'),
              (user('x', max_completion_tokens=5), 'max_tokens', 'differ'), (user('x', response_format={'type': 'grammar'}), 'response_format', 'none of'), (user('x', response_format={'type': 'json_schema', 'json_schema': {
                  'schema': {'not': {}}}}), 'response_format', '"not"'),
              ({'messages': [{'role': 'user', 'contents': 'x'}]}, 'messages', '"contents"'), ({'messages': 3}, 'messages', 'not an array'),
@@ -190,6 +200,18 @@ def shaped(s):
     point(calls == [{'index': 0, **call}] and events[-1]['finish_reason'] == 'tool_calls', 'streamed, the same', str(events))
     c = json.loads(s.ask('/v1/chat/completions', {**ask, 'tool_choice': 'none'})[2])['choices'][0]
     point('tool_calls' not in c['message'] and json.loads(c['message']['content']) == {'name': 'f', 'parameters': {'x': 7}}, 'tool_choice none: it is text', str(c))
+    other = {'type': 'function', 'function': {'name': 'get_time', 'parameters': {'type': 'object', 'properties': {}}}}
+    named = {'type': 'function', 'function': {'name': 'f'}}
+    for choice, seed in [('required', 1), ('required', 2), (named, 3), (named, 4)]:
+        forced = user('A cat', max_tokens=200, temperature=1.5, seed=seed, tools=[TOOL, other], tool_choice=choice, parallel_tool_calls=seed == 2)
+        c = json.loads(s.ask('/v1/chat/completions', forced)[2])['choices'][0]
+        made = c['message'].get('tool_calls', [])
+        a = json.loads(made[0]['function']['arguments']) if made else None
+        fits = a == {} if made and made[0]['function']['name'] == 'get_time' else a and list(a) == ['x', 'how'] and 3 <= a['x'] <= 44 and a['how'] in 'ab'
+        point(len(made) == 1 and c['finish_reason'] == 'tool_calls' and c['message']['content'] is None and fits and (choice == 'required' or made[0]['function']['name'] == 'f'),
+              f'a forced call, {choice}', str(c))
+        events = [e['choices'][0] for e in s.events('/v1/chat/completions', forced)]
+        point([x for e in events for x in e['delta'].get('tool_calls', [])] == [{'index': 0, **x} for x in made], 'streamed, the same', str(events))
     after = [{'role': 'user', 'content': 'A cat'}, {'role': 'assistant', 'content': None, 'tool_calls': [call]}, {'role': 'tool', 'tool_call_id': call['id'], 'content': '8'}]
     r = s.ask('/v1/chat/completions', {'messages': after, 'max_tokens': 4, 'tools': tools})
     point(r[0] == 200, 'a conversation with a call and what came of it', r[2])

@@ -1,6 +1,8 @@
-/* Any line as a schema: it is refused with a word, or it is a grammar, in which a walk of 300 bytes, drawn by what the line says, never
- * gets stuck where it is alive, with as little memory for states as there may be. */
+/* Any line as a schema, or, where it is an array, as tools of which one has to be called: it is refused with a word, or it is a grammar, in
+ * which a walk of 300 bytes, drawn by what the line says, never gets stuck where it is alive, with as little memory for states as there
+ * may be. */
 #include "common/base/hash.h"
+#include "runtime/forced.h"
 #include "runtime/mask/schema.h"
 #include "runtime/mask/states.h"
 #include "tests/fuzz/fuzz.h"
@@ -41,11 +43,40 @@ done:
     states_free(s);
 }
 
+static int is_control(const void *ctx, const char *name)
+{
+    return ctx && *name == '<';
+}
+
+/* In every form, with marks that are control tokens, and text. */
+static void call(const struct js *tools, uint64_t seed)
+{
+    for (int form = CALLS_NONE; form <= CALLS_HARMONY; form++)
+        for (int variant = 0; variant < 2; variant++) {
+            struct err e = { 0 };
+            struct grammar *g;
+            const struct forced f = { .form = (enum calls_form)form, .variant = variant, .tools = tools, .is_control = is_control,
+                                      .ctx = (seed + (uint64_t)form) % 2 ? &e : NULL };
+            int r = forced_grammar(&f, &g, &e);
+            if (r < 0 && !e.msg[0])
+                abort();
+            if (r == 0) {
+                walk(g, seed + (uint64_t)form);
+                grammar_free(g);
+            }
+        }
+}
+
 static void take(const char *line, size_t n)
 {
     struct err e = { 0 };
     struct grammar *g;
     struct js *j = js_parse_within(line, n, 1 << 20, "a schema", &e);
+    if (js_is_array(j)) {
+        call(j, hash_64(line, n));
+        js_free(j);
+        return;
+    }
     int r = j ? schema_grammar(j, &g, &e) : 0;
     if (r < 0 && !e.msg[0])
         abort();

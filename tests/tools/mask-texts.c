@@ -40,15 +40,17 @@ static void fail(const struct err *e)
 
 /* ---- vocabularies ---- */
 
-static const char *of_model(const void *ctx, int32_t id, size_t *n)
+static const char *of_model(const void *ctx, int32_t id, size_t *n, int *control)
 {
+    (void)control;
     return tokenizer_piece(ctx, id, n);
 }
 
 static char (*made)[MASK_TOKEN + 1];
-static const char *of_made(const void *ctx, int32_t id, size_t *n)
+static const char *of_made(const void *ctx, int32_t id, size_t *n, int *control)
 {
     (void)ctx;
+    (void)control;
     *n = id < 256 ? 1 : strlen(made[id]);
     return made[id];
 }
@@ -121,7 +123,8 @@ static int32_t find(const struct run *r, int n, char c)
 {
     for (int i = 0; i < n; i++) {
         size_t k;
-        const char *s = r->piece(r->ctx, r->ids[i], &k);
+        int control = 0;
+        const char *s = r->piece(r->ctx, r->ids[i], &k, &control);
         if (k == 1 && *s == c)
             return r->ids[i];
     }
@@ -160,7 +163,8 @@ static int text(struct run *r, struct mask *m, char *out)
                 r->ids[n++] = i;
         int32_t id = draw(4) < (step > PATIENCE ? 3u : 1u) ? closing(r, n) : r->ids[draw((unsigned)n)];
         size_t k;
-        const char *s = r->piece(r->ctx, id, &k);
+        int control = 0;
+        const char *s = r->piece(r->ctx, id, &k, &control);
         memcpy(out + len, s, k);
         len += (int)k;
         if (mask_accept(&t, id, &e) != 1)

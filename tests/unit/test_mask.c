@@ -201,9 +201,10 @@ enum { VOCAB = 4000 };
 static char pieces[VOCAB][40];
 static size_t piece_bytes[VOCAB];
 
-static const char *piece(const void *ctx, int32_t id, size_t *n)
+static const char *piece(const void *ctx, int32_t id, size_t *n, int *control)
 {
     (void)ctx;
+    *control = id >= VOCAB - 3;
     *n = piece_bytes[id];
     return pieces[id];
 }
@@ -268,6 +269,8 @@ static void test_masks(void)
                     if (mask_accept(&other, id, &e) != bit)
                         same = (printf("# %s: token %d '%.*s'\n", schemas[i], id, (int)piece_bytes[id], pieces[id]), 0);
                 }
+                for (int id = VOCAB - 3; id < VOCAB; id++)
+                    same = same && !(bits[id / 64] >> id % 64 & 1); /* control tokens */
                 for (int id = 0; id < VOCAB; id++)
                     if (bits[id / 64] >> id % 64 & 1)
                         allowed[found++] = id;

@@ -739,6 +739,8 @@ static struct called call_of(struct thermo *t, const char *asked, int pauses)
 static void schemas_and_calls(void)
 {
 #define TOOLS "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"fun\"}}]"
+#define FUNCTIONS "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"fun\", \"strict\": true, " \
+                  "\"parameters\": {\"properties\": {\"a\": {\"const\": [1]}}, \"required\": [\"a\"]}}}]"
 #define MADE "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"n\": 40, \"seed\": 3, "
     static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}ab{% endif %}"
                                    "{# ipython {\"name\": \"\", \"parameters\": {}} #}";
@@ -752,7 +754,7 @@ static void schemas_and_calls(void)
     CHECK(f && fputs(template, f) > 0 && fclose(f) == 0);
     CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
     CHECK(described(t, "\"calls\":\"llama\"") && described(t, "\"schemas\":1"));
-    char asked[512], first[16] = "";
+    char asked[700], first[16] = "";
     snprintf(asked, sizeof asked, MADE TOOLS ", %s", call);
     for (int pauses = 0; pauses < 3; pauses++) {
         struct called c = call_of(t, asked, pauses);
@@ -767,12 +769,31 @@ static void schemas_and_calls(void)
     CHECK_MSG(strlen(c.text) == 2 && !strcmp(c.stop, "eos"), "'%s' %s", c.text, c.stop); /* whole, and nothing else may come */
     refused(t, MADE "\"schema\": {\"not\": {}}}", THERMO_E_UNSUPPORTED, "\"not\"");
     refused(t, MADE "\"schema\": {\"type\": \"integer\", \"minimum\": 55, \"maximum\": 54}}", THERMO_E_FORMAT, "no integer");
+    /* an answer that has to be a call */
+    for (int i = 0; i < 3; i++) {
+        static const char *const choices[] = { "\"required\"", "{\"name\": \"fun\"}", "\"required\"" };
+        snprintf(asked, sizeof asked, MADE FUNCTIONS ", \"ignore_eos\": %s, \"tool_choice\": %s}", i == 2 ? "true" : "false", choices[i]);
+        c = call_of(t, asked, i);
+        int made = c.calls == 1 && !c.other && !*c.text && !strcmp(c.name, "fun") && !strcmp(c.call, "{\"a\":[1]}");
+        CHECK_MSG(made && !strcmp(c.stop, "eos"), "%d calls, '%s', %s(%s), %s", c.calls, c.text, c.name, c.call, c.stop);
+    }
+    c = call_of(t, MADE FUNCTIONS ", \"tool_choice\": \"none\", \"schema\": {\"const\": {\"name\":\"fun\",\"parameters\":{}}}}", 0);
+    CHECK_MSG(c.calls == 0 && !strcmp(c.text, "{\"name\":\"fun\",\"parameters\":{}}"), "'%s'", c.text);
+    c = call_of(t, MADE FUNCTIONS ", \"tool_choice\": \"auto\", \"schema\": {\"const\": {\"name\":\"fun\",\"parameters\":{}}}}", 0);
+    CHECK_MSG(c.calls == 1 && !strcmp(c.call, "{}"), "'%s'", c.text); /* parsed, and of no schema of the tool's */
+    refused(t, MADE FUNCTIONS ", \"tool_choice\": {\"name\": \"fan\"}}", THERMO_E_FORMAT, "\"tool_choice\": \"tools\" has no \"fan\"");
+    refused(t, MADE FUNCTIONS ", \"tool_choice\": {\"nam\": \"fun\"}}", THERMO_E_FORMAT, "\"nam\"");
+    refused(t, MADE FUNCTIONS ", \"tool_choice\": \"any\"}", THERMO_E_FORMAT, "\"tool_choice\" is not \"none\"");
+    refused(t, MADE "\"tool_choice\": \"required\"}", THERMO_E_FORMAT, "there are no \"tools\"");
+    refused(t, MADE FUNCTIONS ", \"tool_choice\": \"required\", \"json\": true}", THERMO_E_FORMAT, "an answer is a call, or");
+    refused(t, "{\"prompt\": \"a\", \"tool_choice\": \"required\"}", THERMO_E_FORMAT, "\"tool_choice\" is of \"messages\"");
     c = call_of(t, MADE "\"schema\": {\"const\": 99}}", 0); /* the vocabulary has no 9 */
     CHECK_MSG(!strcmp(c.stop, "error"), "%s", c.stop);
     thermo_close(t);
     o.calls = o.schemas = 0;
     CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
     refused(t, asked, THERMO_E_UNSUPPORTED, "--schemas");
+    refused(t, MADE FUNCTIONS ", \"tool_choice\": \"required\"}", THERMO_E_UNSUPPORTED, "--schemas");
     thermo_close(t);
     unlink(template_path);
 }

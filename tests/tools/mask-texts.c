@@ -3,12 +3,16 @@
  *     mask-texts texts MODEL SCHEMAS COUNT SEED   COUNT texts of each line of SCHEMAS over the model's vocabulary,
    as JSON lines {"schema",
  *                                                 "text"}, or {"schema", "error"}
+ *     mask-texts calls MODEL TOOLS COUNT SEED     COUNT calls of each line of TOOLS that are forced in each form, over the vocabulary and
+ *                                                 marks that are control tokens: {"tools", "form", "text"}, and what chat/calls.h finds
+ *                                                 in it: "calls", "name", "arguments", "rest"; or {"tools", "form", "error"}
  *     mask-texts bench WORDS SCHEMAS COUNT SEED   times over a made-up vocabulary of so many tokens, as one JSON object
  *
  * A quarter of the draws closes something, and after a while all do, so that texts end. */
 #include "common/base/js.h"
 #include "common/model/gguf.h"
 #include "common/model/tokenizer.h"
+#include "runtime/forced.h"
 #include "runtime/mask/mask.h"
 
 #include <stdlib.h>
@@ -44,6 +48,31 @@ static const char *of_model(const void *ctx, int32_t id, size_t *n, int *control
 {
     (void)control;
     return tokenizer_piece(ctx, id, n);
+}
+
+/* Behind the model's tokens. */
+static const char *const marks[] = {
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|/tool_call|>", "<arg_key>", "</arg_key>",
+    "<arg_value>", "</arg_value>", "<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "</parameter>" /* text */
+};
+enum { MARKS = sizeof marks / sizeof marks[0] };
+static int n_model;
+
+static const char *of_marked(const void *ctx, int32_t id, size_t *n, int *control)
+{
+    if (id < n_model)
+        return tokenizer_piece(ctx, id, n);
+    *control = id - n_model < MARKS - 1;
+    *n = strlen(marks[id - n_model]);
+    return marks[id - n_model];
+}
+
+static int is_mark(const void *ctx, const char *name)
+{
+    int i = 0;
+    while (i < MARKS - 1 && strcmp(marks[i], name))
+        i++;
+    return ctx && i < MARKS - 1;
 }
 
 static char (*made)[MASK_TOKEN + 1];
@@ -117,7 +146,41 @@ struct run {
     int32_t *ids;
     double *us;             /* of masks, where they are timed */
     size_t n_us, most_us;
+    struct calls *calls;    /* that what is drawn is given to, and what they find */
+    enum calls_form form;
+    enum chat_part part;
+    int n_calls, rest;
+    char name[64], arguments[1 << 16];
 };
+
+static int look(void *ctx, const struct calls_out *o)
+{
+    struct run *r = ctx;
+    if (o->name) {
+        r->n_calls++;
+        snprintf(r->name, sizeof r->name, "%s", o->name);
+        snprintf(r->arguments, sizeof r->arguments, "%.*s", (int)o->n, o->text);
+    }
+    for (size_t i = 0; !o->name && o->part == CHAT_ANSWER && i < o->n; i++)
+        r->rest += o->text[i] != '\n';
+    return 0;
+}
+
+/* Parts as chat/reader.h tells them apart. */
+static void put(struct run *r, const char *s, size_t n, int control)
+{
+    if (control && r->form == CALLS_HARMONY && memcmp(s, "<|constrain|>", n))
+        r->part = memcmp(s, "<|message|>", n) ? CHAT_HEADER : CHAT_THOUGHT;
+    calls_put(r->calls, r->part, control, s, n, look, r);
+}
+
+static int32_t find_mark(const struct run *r, const char *mark)
+{
+    for (int i = 0; r->calls && i < MARKS; i++)
+        if (!strcmp(marks[i], mark) && r->bits[(n_model + i) / 64] >> (n_model + i) % 64 & 1)
+            return n_model + i;
+    return -1;
+}
 
 static int32_t find(const struct run *r, int n, char c)
 {
@@ -134,7 +197,9 @@ static int32_t find(const struct run *r, int n, char c)
 /* One that closes, where there is one: within a string its quote. */
 static int32_t closing(const struct run *r, int n)
 {
-    int32_t id;
+    int32_t id = find_mark(r, r->form == CALLS_XML ? "</parameter>" : r->form == CALLS_GLM ? "</arg_value>" : "<|end|>");
+    if (id >= 0 && find(r, n, '!') >= 0)
+        return id;
     for (const char *c = find(r, n, '!') >= 0 ? "\"}]" : "}]\"0,"; *c; c++)
         if ((id = find(r, n, *c)) >= 0)
             return id;
@@ -167,6 +232,8 @@ static int text(struct run *r, struct mask *m, char *out)
         const char *s = r->piece(r->ctx, id, &k, &control);
         memcpy(out + len, s, k);
         len += (int)k;
+        if (r->calls)
+            put(r, s, k, control);
         if (mask_accept(&t, id, &e) != 1)
             fail(&(struct err){ .msg = "a token that was allowed is not" });
     }
@@ -185,16 +252,59 @@ static double at(const double *v, size_t n, double q)
     return n ? v[(size_t)((double)(n - 1) * q)] : 0;
 }
 
+/* One line of tools, in every form. */
+static void calls(struct run *r, const struct js *tools, int index, int count, char *out)
+{
+    for (int k = 2 * CALLS_HERMES; k < 2 * (CALLS_HARMONY + 1); k++) {
+        struct err e;
+        struct mask *m;
+        struct grammar *g;
+        const struct forced f = { .form = (enum calls_form)(k / 2), .variant = k % 2, .tools = tools, .is_control = is_mark, .ctx = r };
+        const char *second[] = { [CALLS_MISTRAL] = "", [CALLS_DEEPSEEK] = "", [CALLS_LIST] = "", [CALLS_HARMONY] = NULL };
+        if (k % 2 && !second[k / 2])
+            continue;
+        int bad = forced_grammar(&f, &g, &e) < 0 || mask_of(g, r->w, &m, &e) < 0;
+        for (int i = 0; i < (bad ? 1 : count); i++) {
+            struct js *o = js_object();
+            js_set_int(o, "tools", index);
+            js_set_str(o, "form", calls_form_names[k / 2]);
+            if (bad) {
+                js_set_str(o, "error", e.msg);
+            } else {
+                r->form = f.form;
+                r->part = f.form == CALLS_HARMONY ? CHAT_HEADER : CHAT_ANSWER;
+                r->n_calls = r->rest = 0;
+                if (calls_new(f.form, tools, 1 << 20, 1, &r->calls, &e) < 0)
+                    fail(&e);
+                int n = text(r, m, out);
+                calls_end(r->calls, look, r);
+                calls_free(r->calls);
+                out[n < 0 ? 0 : n] = 0;
+                js_set_str(o, n < 0 ? "cut" : "text", out);
+                js_set_int(o, "calls", r->n_calls);
+                js_set_int(o, "rest", r->rest);
+                js_set_str(o, "name", r->name);
+                js_set_str(o, "arguments", r->arguments);
+            }
+            if (js_print(stdout, o, 0, 0, &e) < 0)
+                fail(&e);
+            js_free(o);
+        }
+        if (!bad)
+            mask_free(m);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    struct run r = { 0 };
+    static struct run r;
     struct err e;
     struct tokenizer *t = NULL;
     static char line[LINE], out[TOKENS * (MASK_TOKEN + 1)];
-    int bench = argc > 1 && !strcmp(argv[1], "bench"), index = 0, count = argc > 4 ? atoi(argv[4]) : 0, texts = 0;
+    int bench = argc > 1 && !strcmp(argv[1], "bench"), forced = argc > 1 && !strcmp(argv[1], "calls"), index = 0, count = argc > 4 ? atoi(argv[4]) : 0, texts = 0;
     FILE *f = argc > 5 ? fopen(argv[3], "r") : NULL;
     if (!f) {
-        fprintf(stderr, "usage: mask-texts texts|bench MODEL|WORDS SCHEMAS COUNT SEED\n");
+        fprintf(stderr, "usage: mask-texts texts|calls|bench MODEL|WORDS SCHEMAS|TOOLS COUNT SEED\n");
         return 2;
     }
     state = strtoull(argv[5], NULL, 10);
@@ -208,9 +318,10 @@ int main(int argc, char **argv)
         if (gguf_open(argv[2], &g, &e) < 0 || tokenizer_open(g, &t, &e) < 0 || tokenizer_measure(g, &n_vocab, &a, &b, &e) < 0)
             fail(&e);
         gguf_close(g);
-        r.piece = of_model;
+        r.piece = forced ? of_marked : of_model;
         r.ctx = t;
-        r.n_vocab = (int)n_vocab;
+        n_model = (int)n_vocab;
+        r.n_vocab = n_model + (forced ? MARKS : 0);
     }
     r.bits = malloc(((size_t)r.n_vocab + 63) / 64 * 8);
     r.ids = malloc((size_t)r.n_vocab * sizeof *r.ids);
@@ -226,6 +337,11 @@ int main(int argc, char **argv)
         start = cpu_us();
         if (!schema)
             fail(&e);
+        if (forced) {
+            calls(&r, schema, index, count, out);
+            js_free(schema);
+            continue;
+        }
         int bad = mask_new(schema, r.w, &m, &e) < 0;
         double ms = (cpu_us() - start) / 1e3;
         compile_ms = ms > compile_ms ? ms : compile_ms;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""calls.py TOOL MODEL TOOLS COUNT: every call that is forced, drawn at random over the model's vocabulary in every form, is read back as one
-call of a tool that there is, whose arguments its schema accepts by jsonschema. Forms of pairs may refuse a line of tools as a whole."""
+"""calls.py TOOL MODEL TOOLS COUNT: every call that is forced, drawn at random over the model's vocabulary in every form, is read back as
+one call of a tool that there is, whose arguments its schema accepts by jsonschema. Forms of pairs may refuse a line of tools as a whole."""
 import json
 import subprocess
 import sys

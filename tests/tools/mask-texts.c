@@ -301,7 +301,8 @@ int main(int argc, char **argv)
     struct err e;
     struct tokenizer *t = NULL;
     static char line[LINE], out[TOKENS * (MASK_TOKEN + 1)];
-    int bench = argc > 1 && !strcmp(argv[1], "bench"), forced = argc > 1 && !strcmp(argv[1], "calls"), index = 0, count = argc > 4 ? atoi(argv[4]) : 0, texts = 0;
+    int bench = argc > 1 && !strcmp(argv[1], "bench"), forced = argc > 1 && !strcmp(argv[1], "calls");
+    int index = 0, count = argc > 4 ? atoi(argv[4]) : 0, texts = 0;
     FILE *f = argc > 5 ? fopen(argv[3], "r") : NULL;
     if (!f) {
         fprintf(stderr, "usage: mask-texts texts|calls|bench MODEL|WORDS SCHEMAS|TOOLS COUNT SEED\n");

@@ -4,7 +4,10 @@
 #include "runtime/mask/mask.h"
 #include "runtime/mask/schema.h"
 #include "runtime/mask/states.h"
+#include "runtime/chat/reader.h"
+#include "runtime/schemas.h"
 #include "tests/test.h"
+#include "tests/tokenizer_sample.h"
 
 #include <string.h>
 
@@ -311,9 +314,112 @@ static void test_many(void)
     js_free(tools);
 }
 
+/* ---- a vocabulary of a file, the reader of its answers, masks that requests share ---- */
+
+static const char *const more[] = { "<unk>", "</s>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>",
+                                    "<|return|>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]" };
+enum { EOS = 257, END = 261, CONSTRAIN = 262, TOOL_CALL = 265, TOOL_CALLS = 267, N = 256 + sizeof more / sizeof more[0] };
+
+/* tool_calls: the type of <tool_call> and the next: 3 control, 4 user-defined. channels: answers have them. */
+static struct tokenizer *vocabulary(int tool_calls, int channels)
+{
+    static char names[256][8];
+    static const char *tokens[N];
+    static int32_t types[N];
+    static float scores[N];
+    struct gguf_writer *w;
+    int code;
+    for (int i = 0; i < N; i++) {
+        if (i < 256)
+            snprintf(names[i], sizeof names[i], "<0x%02X>", (unsigned)i);
+        tokens[i] = i < 256 ? names[i] : i == EOS + 1 && !channels ? "<|other|>" : more[i - 256];
+        types[i] = i < 256 ? 6 : i == 256 ? 2 : i == TOOL_CALL || i == TOOL_CALL + 1 ? tool_calls : 3;
+    }
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "llama", &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", EOS, &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.unknown_token_id", 256, &e), &e);
+    tiny_check(gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", 0, &e), &e);
+    tiny_strings(w, "tokenizer.ggml.tokens", tokens, N);
+    tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, N);
+    tiny_array32(w, "tokenizer.ggml.scores", GGUF_F32, scores, N);
+    return sample_tokenizer(w, "forced", &code, &e);
+}
+
+struct answer {
+    struct chat_reader reader;
+    struct calls *calls;
+    struct seen seen;
+};
+
+static int take_part(void *ctx, enum chat_part part, const char *text, size_t n)
+{
+    struct answer *a = ctx;
+    return calls_put(a->calls, part == CHAT_SILENT ? a->reader.part : part, part == CHAT_SILENT, text, n, look, &a->seen);
+}
+
+static void test_tokens(enum calls_form form, int type)
+{
+    struct tokenizer *t = vocabulary(type, form == CALLS_HARMONY);
+    struct js *tools = parse(tools_text);
+    const struct forced f = { .form = form, .tools = tools, .name = "f" };
+    static struct answer a;
+    struct schemas *s;
+    int32_t eog[N], n_eog = 0;
+    int thoughts = 0, marked = 0, whole = 0;
+    for (int32_t id = 0; id < N; id++)
+        if (tokenizer_is_eog(t, id))
+            eog[n_eog++] = id;
+    CHECK(n_eog > 0 && schemas_new(t, N, eog, n_eog, 1, &s, &e) == 0);
+    for (int i = 0; i < TEST_CASES(40); i++) {
+        struct schemas_text text = { 0 };
+        const uint64_t *bits;
+        int ended = 0, last = -1;
+        a = (struct answer){ 0 };
+        e = (struct err){ 0 };
+        chat_reader_init(&a.reader, t, 0);
+        CHECK(calls_new(form, tools, 1 << 16, 1, &a.calls, &e) == 0);
+        CHECK(schemas_take_call(s, &f, &text, &e) == 0); /* of one place: the same each time */
+        for (int step = 0; step < 3000 && !ended && (bits = schemas_allowed(&text, 1, -1, &e)); step++) {
+            int32_t allowed[N], n = 0;
+            for (int32_t id = 0; id < N; id++)
+                if (is_allowed(bits, id))
+                    allowed[n++] = id;
+            int id = allowed[draw((unsigned)n)];
+            if (draw(100) < (step > 150 ? 90u : 12u))
+                id = is_allowed(bits, END) ? END : is_allowed(bits, '"') ? '"' : is_allowed(bits, '}') ? '}' : id;
+            last = id;
+            ended = tokenizer_is_eog(t, id);
+            if (!ended)
+                chat_reader_token(&a.reader, id, take_part, &a);
+            thoughts += id == END;
+            marked += id == TOOL_CALL || id == TOOL_CALLS || id == CONSTRAIN;
+            CHECK(ended || schemas_accept(&text, id, &e) == 0);
+        }
+        CHECK_MSG(e.code == 0, "%s", e.msg);
+        calls_end(a.calls, look, &a.seen);
+        if (ended) {
+            whole++;
+            CHECK_MSG(a.seen.calls == 1 && a.seen.text == 0 && accepts(schema_of(tools, "f"), a.seen.args),
+                      "%s %d, ended by %d: %d calls, %d, %s", calls_form_names[form], type, last, a.seen.calls, a.seen.text, a.seen.args);
+        }
+        calls_free(a.calls);
+        schemas_give(&text);
+    }
+    CHECK_MSG(whole > TEST_CASES(40) / 2 && (type == 4 || marked >= whole) && (form != CALLS_HARMONY || thoughts > 0),
+              "%s %d: %d whole, %d marked, %d thoughts", calls_form_names[form], type, whole, marked, thoughts);
+    schemas_free(s);
+    tokenizer_close(t);
+    js_free(tools);
+}
+
 int main(void)
 {
     test_forms();
+    test_tokens(CALLS_HERMES, 3);
+    test_tokens(CALLS_HERMES, 4);
+    test_tokens(CALLS_MISTRAL, 3);
+    test_tokens(CALLS_HARMONY, 3);
     test_refused();
     test_many();
     return test_done();

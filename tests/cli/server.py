@@ -227,7 +227,7 @@ def texts(s):
           and c['logprobs']['text_offset'][1] == len(c['logprobs']['tokens'][0]), '/v1/completions of that text', str(a))
     events = s.events('/completions', {'prompt': [prompt], 'max_tokens': 12, 'temperature': 0})
     point(''.join(e['choices'][0]['text'] for e in events) == want and events[-1]['choices'][0]['finish_reason'] == 'length', 'streamed', str(events))
-    held = {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'logprobs': 0, 'stop': [t + 'Q' for t in want.split(' ') if t]}
+    held = {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'logprobs': 0, 'stop': [t + 'Q' for t in want.split(' ') if t][:8]}
     whole = json.loads(s.ask('/v1/completions', held)[2])['choices'][0]['logprobs']
     parts = [e['choices'][0]['logprobs'] for e in s.events('/completions', held) if e['choices'] and e['choices'][0]['logprobs']]
     at = [sum(map(len, whole['tokens'][:i])) for i in range(len(whole['tokens']))]

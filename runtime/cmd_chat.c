@@ -1,27 +1,21 @@
-/* thermo-run chat: a conversation. What the model has read stays in the KV cache: of each turn the tokens are fed from the first on
- * that differs from what is there. */
+/* thermo-run chat: a conversation. A client of the library (thermo.h): each turn is a request with all messages, of which the library reads
+ * what it has not read before. */
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/cli/opt.h"
-#include "common/plan/room.h"
 
-#include "runtime/chat/chat.h"
+#include "runtime/chat/messages.h"
 #include "runtime/cmd.h"
+#include "runtime/generate.h"
 #include "runtime/lines.h"
-#include "runtime/mtp.h"
-#include "runtime/output.h"
-#include "runtime/report.h"
-#include "runtime/sampling.h"
-#include "runtime/session/guess.h"
-#include "runtime/setup.h"
+#include "runtime/thermo.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 static const struct opt_usage usage = {
@@ -36,14 +30,9 @@ static const struct opt_usage usage = {
     NULL
 };
 
-enum { GUESS_NONE, GUESS_LOOKUP, GUESS_MTP }; /* --guess */
-
 struct args {
-    struct setup_args setup;
-    const char *system, *template, *mtp;
-    int n, json, commands, thinking, guess;
-    uint64_t seed;
-    struct sample_params sampling;
+    struct generate_args g;
+    int commands;
 };
 
 struct text {
@@ -53,57 +42,86 @@ struct text {
 
 struct talk {
     const struct args *a;
-    struct setup *s;
-    struct chat *chat;
-    struct session session;
-    struct guess guess;
-    struct mtp mtp;                /* with --guess mtp */
-    struct output output;
+    struct thermo *t;
+    struct cancel *asked;          /* of everything */
+    struct messages chat;
     struct lines lines;            /* of standard input */
-    struct err why;                /* of kept, */
-    int kept;                      /* ERR_* where an answer had no room in memory */
+    size_t line_bytes;             /* of a request, at most */
+    int64_t seed;
     struct text answer, thought;
-    const char *system, *stop;
+    const char *system;
     char *own_system;              /* of /system */
-    int thinking, n_prompt, n_reused, n_tokens, terminal, plain; /* plain: the message was one line, and in no block */
+    int thinking, terminal, plain; /* plain: the message was one line, and in no block */
+    /* the answer under way */
+    uint64_t id;
+    struct err why;                /* it had no room in memory */
+    struct thermo_error failed;
+    int part, ended, n_prompt, n_reused, n_tokens;
+    char stop[16];
 };
 
-static int parse(struct args *a, int argc, char **argv, struct err *e)
+/* The library's options, but for what each turn says. */
+static void hand_on(const struct opt *own, int argc, char **argv, const char **more)
 {
+    static const char *const said[] = { "system", "thinking", "predict" };
+    struct generate_args theirs;
+    struct opt library[GENERATE_SERVE_OPTIONS + 1] = { 0 };
+    generate_args_init(&theirs);
+    int n = generate_serve_options(library, &theirs), kept = 0;
+    for (int i = 0; i < n; i++) {
+        int has = 1;
+        for (size_t k = 0; k < sizeof said / sizeof *said; k++)
+            has = has && strcmp(library[i].name, said[k]) != 0;
+        if (has)
+            library[kept++] = library[i];
+    }
+    library[kept] = (struct opt){ 0 };
+    opt_hand_on(own, library, argc, argv, more);
+    generate_args_done(&theirs);
+}
+
+/* more: what is the library's. */
+static int parse(struct args *a, int argc, char **argv, const char **more, struct err *e)
+{
+    enum { GUESS_MTP = 2 };
+    struct generate_args *g = &a->g;
     struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 11] = { 0 };
-    int k = setup_options(o, &a->setup), n_pos = 0;
+    int k = setup_options(o, &g->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
-        { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "A system message at the beginning." },
-        { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
+        { .name = "system", .type = OPT_STRING, .dest = &g->system, .arg = "TEXT", .help = "A system message at the beginning." },
+        { .name = "chat-template", .type = OPT_STRING, .dest = &g->template, .arg = "FILE", .file = OPT_READ,
           .help = "A template instead of the model's own." },
-        { .name = "thinking", .type = OPT_CHOICE, .dest = &a->thinking, .choices = chat_thinking_names,
+        { .name = "thinking", .type = OPT_CHOICE, .dest = &g->thinking, .choices = chat_thinking_names,
           .help = "What a model thinks before it answers: show, hide, or off, which tells the template that it shall not think.",
           .def = "show" },
-        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT,
+        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &g->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT,
           .help = "Tokens of an answer at most; -1: until the model ends it or the context is full.", .def = "-1" },
-        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
-          .help = "Seed of the draws; the same seed gives the same answers.", .def = "random, reported" },
-        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines in and out." },
+        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &g->seed, .arg = "N",
+          .help = "Seed of the first answer; the next one's is greater by one. The same seed gives the same answers.",
+          .def = "random, reported" },
+        { .name = "json", .type = OPT_FLAG, .dest = &g->json, .help = "JSON lines in and out." },
         { .name = "commands", .type = OPT_FLAG, .dest = &a->commands,
           .help = "Take commands (/save, /load, ...) from what is no terminal, too. Whoever writes those lines can read and write files as "
                   "you can; without it a line that begins with / is a message there." },
-        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
+        { .name = "guess", .type = OPT_CHOICE, .dest = &g->guess, .choices = guess_names,
           .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before in the "
                   "conversation, mtp asks the model's own layer for multi-token prediction. Answers stay what they are without.",
           .def = "none" },
-        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
+        { .name = "mtp", .type = OPT_STRING, .dest = &g->mtp, .arg = "FILE", .file = OPT_READ,
           .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
     };
     memcpy(o + k, own, sizeof own);
-    sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
+    sampling_options(o + k + sizeof own / sizeof own[0], &g->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run chat --help", argv[1]);
-    if (r == 0 && a->commands && a->json)
+    if (r == 0 && a->commands && g->json)
         return err_set(e, ERR_USAGE, "--commands is for lines of text; with --json there are none");
-    if (r == 0 && (a->guess == GUESS_MTP) != (a->mtp != NULL))
-        return err_set(e, ERR_USAGE, a->mtp ? "--mtp belongs to --guess mtp" : "--guess mtp belongs to --mtp");
+    if (r == 0 && (g->guess == GUESS_MTP) != (g->mtp != NULL))
+        return err_set(e, ERR_USAGE, g->mtp ? "--mtp belongs to --guess mtp" : "--guess mtp belongs to --mtp");
+    if (r == 0)
+        hand_on(o, argc, argv, more);
     return r;
 }
 
@@ -142,75 +160,88 @@ static void catch_interrupt(void)
 
 /* ---- an answer ---- */
 
-static void to_stdout(void *ctx, const char *text, size_t len)
+/* What is shown of it, and what is kept. */
+static void take_text(struct talk *t, const struct thermo_event *ev)
 {
-    const struct talk *t = ctx;
-    if (t->a->json)
+    int thought = ev->part == THERMO_THOUGHT;
+    if (!ev->text_bytes || t->why.code)
         return;
-    print_data(text, len);
+    append(thought ? &t->thought : &t->answer, ev->text, ev->text_bytes, &t->why);
+    if (t->a->g.json || (thought && t->thinking == CHAT_THINKING_HIDE))
+        return;
+    const char *mark = ev->part == t->part ? "" : thought ? "<think>\n" : "\n</think>\n\n";
+    t->part = ev->part;
+    print_data(mark, strlen(mark));
+    print_data(ev->text, ev->text_bytes);
     fflush(stdout);
 }
 
-static int feed(struct talk *t, const int32_t *ids, int n, struct err *e)
+static int take(void *ctx, const struct thermo_event *ev)
 {
-    const int32_t *there = session_ids(&t->session);
-    int same = 0, most = session_most(&t->session), done;
-    while (same < n - 1 && same < session_n_pos(&t->session) && there[same] == ids[same])
-        same++;
-    same = session_can_keep(&t->session, same);
-    session_rewind(&t->session, same);
-    t->n_prompt = n;
-    t->n_reused = same;
-    for (int at = same; at < n && !stop_asked; at += most) {
-        int r = session_feed(&t->session, ids + at, n - at < most ? n - at : most, SESSION_EXACT, &done, e);
-        if (r < 0)
-            return r;
-    }
+    struct talk *t = ctx;
+    take_text(t, ev);
+    if (ev->type != THERMO_END)
+        return 0;
+    t->ended = 1;
+    t->failed = ev->error;
+    t->n_prompt = ev->prompt_tokens;
+    t->n_reused = ev->shared_tokens;
+    t->n_tokens = ev->n_tokens;
+    snprintf(t->stop, sizeof t->stop, "%s", ev->stop);
     return 0;
 }
 
-/* Gives 1 where there is no memory for it. */
-static int keep(void *ctx, enum chat_part part, const char *text, size_t len)
+/* The conversation, as fields of a request. */
+static char *request(const struct talk *t)
 {
-    struct talk *t = ctx;
-    t->kept = append(part == CHAT_ANSWER ? &t->answer : &t->thought, text, len, &t->why);
-    return t->kept < 0;
+    struct js *j = js_object(), *all = messages_json(&t->chat);
+    js_set(j, "messages", all);
+    js_set_int(j, "n", t->a->g.n);
+    js_set_str(j, "thinking", t->thinking == CHAT_THINKING_OFF ? "off" : "show"); /* what is hidden is a part of the conversation */
+    char *text = all ? js_text(j, 0, 0) : NULL;
+    js_free(j);
+    return text;
 }
 
-static int put(struct talk *t, int32_t id, struct err *e)
+static int submit(struct talk *t, struct err *e)
 {
-    if (output_token(&t->output, id) && t->kept < 0)
-        *e = t->why;
-    return t->kept;
+    struct thermo_error why = { 0 };
+    char *text = request(t);
+    struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = text ? strlen(text) : 0 };
+    int r = !text ? err_set(e, ERR_NOMEM, "out of memory for a conversation") : 0;
+    t->answer.n = t->thought.n = 0;
+    t->why = (struct err){ 0 };
+    t->part = THERMO_TEXT;
+    t->ended = 0;
+    if (r == 0 && q.fields_bytes > t->line_bytes)
+        r = err_set(e, ERR_LIMIT, "the conversation has %zu bytes as JSON, and the context has room for %zu: /reset begins anew, --context "
+                    "N gives more room", q.fields_bytes, t->line_bytes);
+    else if (r == 0 && (r = thermo_submit(t->t, &q, take, t, &t->id, &why)) < 0)
+        err_set(e, r, "%s", why.message);
+    free(text);
+    return r;
 }
 
-static int decode(struct talk *t, struct err *e)
+/* To the answer's end. */
+static int step(struct talk *t, struct err *e)
 {
-    int context = t->s->config.choice.context, r;
-    int32_t id;
-    t->stop = "length";
-    guess_begin(&t->guess);
-    for (t->n_tokens = 0; t->a->n < 0 || t->n_tokens < t->a->n; t->n_tokens++) {
-        if (stop_asked) {
-            t->stop = "interrupted";
-            return 0;
+    struct thermo_error why = { 0 };
+    for (int r = 0, ends = 0; !t->ended && r != THERMO_E_INTERRUPTED;) {
+        if ((stop_asked || t->why.code) && !ends) {
+            thermo_cancel(t->t, t->id);
+            ends = 1;
         }
-        if (t->n_prompt + t->n_tokens == context) {
-            t->stop = "context";
-            return 0;
-        }
-        if ((id = guess_next(&t->guess, t->a->n < 0 ? context : t->a->n - t->n_tokens, e)) < 0)
-            return id;
-        if (tokenizer_is_eog(t->s->tokenizer, id)) {
-            t->stop = "eos";
-            return 0;
-        }
-        if ((r = put(t, id, e)) < 0)
-            return r;
+        r = thermo_step(t->t, 0, &why);
         if (ferror(stdout))
             return file_stdout(e);
     }
-    return 0;
+    if (t->why.code)
+        *e = t->why;
+    else if (t->failed.code || why.code == THERMO_E_INTERRUPTED)
+        err_set(e, t->failed.code ? t->failed.code : why.code, "%s", t->failed.code ? t->failed.message : why.message);
+    else
+        return 0;
+    return e->code;
 }
 
 static void print_json(const struct talk *t)
@@ -218,7 +249,7 @@ static void print_json(const struct talk *t)
     struct err e;
     struct js *j = js_object();
     js_set_str(j, "type", "answer");
-    js_set_str(j, "content", t->answer.s ? t->answer.s : "");
+    js_set_str(j, "content", t->answer.n ? t->answer.s : "");
     if (t->thought.n && t->thinking != CHAT_THINKING_HIDE)
         js_set_str(j, "reasoning_content", t->thought.s);
     js_set_str(j, "stop", t->stop);
@@ -230,61 +261,38 @@ static void print_json(const struct talk *t)
     js_free(j);
 }
 
-static int say(struct talk *t, struct err *e)
+/* The user's message, which is in the chat, is answered. What only the message is to blame for is said, and the message
+ * forgotten: the talk goes on. */
+static int answer(struct talk *t, struct err *e)
 {
-    t->answer.n = t->thought.n = 0;
-    t->kept = 0;
-    int r = decode(t, e);
-    output_end(&t->output);
-    if (r == 0 && t->kept < 0) {
-        *e = t->why;
-        r = t->kept;
+    stop_asked = 0;
+    int r = submit(t, e);
+    if (r < 0) {
+        messages_drop(&t->chat, t->chat.n - 1);
+        if (r != ERR_USAGE || !t->terminal)
+            return r;
+        log_warn("%s", e->msg);
+        return 0;
     }
-    if (t->a->json)
+    r = step(t, e);
+    if (t->ended && t->a->g.json)
         print_json(t);
-    else
+    else if (t->ended)
         print("\n");
     fflush(stdout);
     if (r == 0 && ferror(stdout))
         r = file_stdout(e);
     if (r == 0 && (t->answer.n || t->thought.n))
-        r = chat_add(t->chat, "assistant", t->answer.n ? t->answer.s : "", t->thought.n ? t->thought.s : NULL, e);
+        r = messages_add(&t->chat, "assistant", t->answer.n ? t->answer.s : "", t->thought.n ? t->thought.s : NULL, e);
     return r;
-}
-
-/* The user's message, which is in the chat, is answered. What only the message is to blame for is said, and the message
- * forgotten: the talk goes on. */
-static int answer(struct talk *t, struct err *e)
-{
-    int32_t *ids = NULL;
-    int n = 0, thinks, context = t->s->config.choice.context, r;
-    stop_asked = 0;
-    r = chat_tokens(t->chat, t->thinking == CHAT_THINKING_OFF, &ids, &n, &thinks, e);
-    if (r == 0 && n >= context)
-        r = err_set(e, ERR_USAGE, "the conversation has %d tokens, and a context of %d holds %d: /reset begins anew, --context N gives "
-                    "more room", n, context, context - 1);
-    if (r == ERR_USAGE) {
-        log_warn("%s", e->msg);
-        chat_drop(t->chat, chat_count(t->chat) - 1);
-        free(ids);
-        return t->terminal ? 0 : r;
-    }
-    if (r == 0)
-        r = feed(t, ids, n, e);
-    session_prompted(&t->session);
-    free(ids);
-    if (r < 0 || stop_asked)
-        return r;
-    output_begin(&t->output, t->s->tokenizer, 1, thinks, t->thinking == CHAT_THINKING_HIDE);
-    return say(t, e);
 }
 
 /* ---- commands ---- */
 
 static int begin(struct talk *t, struct err *e)
 {
-    chat_drop(t->chat, 0);
-    return t->system ? chat_add(t->chat, "system", t->system, NULL, e) : 0;
+    messages_drop(&t->chat, 0);
+    return t->system ? messages_add(&t->chat, "system", t->system, NULL, e) : 0;
 }
 
 static int set_system(struct talk *t, const char *text, struct err *e)
@@ -330,9 +338,9 @@ static int command(struct talk *t, char *line, struct err *e)
     else if (!strcmp(line, "/thinking"))
         set_thinking(t, arg);
     else if ((!strcmp(line, "/save") || !strcmp(line, "/save!")) && *arg)
-        r = chat_save(t->chat, arg, line[5] == '!', e);
+        r = messages_save(&t->chat, arg, line[5] == '!', e);
     else if (!strcmp(line, "/load") && *arg)
-        r = chat_load(t->chat, arg, e);
+        r = messages_load(&t->chat, arg, e);
     else
         r = err_set(e, ERR_USAGE, "'%s' is no command, or lacks its argument; /help lists them", line);
     if (r < 0 && r != ERR_NOMEM && t->terminal) {
@@ -347,7 +355,7 @@ static int command(struct talk *t, char *line, struct err *e)
 /* The next line; 0: the end; ERR_*. After Ctrl-C the line is empty. */
 static int read_line(struct talk *t, const char *prompt, struct err *e)
 {
-    if (t->terminal && !t->a->json)
+    if (t->terminal && !t->a->g.json)
         print_to(stderr, "%s", prompt);
     int r = lines_next(&t->lines, e);
     if (r != ERR_INTR)
@@ -372,12 +380,12 @@ static int read_message(struct talk *t, struct text *message, struct err *e)
     for (int i = 0; more && ((r = read_line(t, i ? "… " : "> ", e)) > 0 || r == ERR_LIMIT); i++) {
         size_t n = r < 0 ? 0 : t->lines.len;
         over |= r < 0;
-        if (!t->a->json && n && !strcmp(line, "\"\"\"")) {
+        if (!t->a->g.json && n && !strcmp(line, "\"\"\"")) {
             more = block = !block;
             t->plain = 0;
             continue;
         }
-        more = block || (!t->a->json && n > 0 && line[n - 1] == '\\');
+        more = block || (!t->a->g.json && n > 0 && line[n - 1] == '\\');
         t->plain &= !more;
         n -= more && !block;
         if (!over && message->n + n + 1 >= t->lines.cap)
@@ -393,11 +401,11 @@ static int read_message(struct talk *t, struct text *message, struct err *e)
 /* An object with "content" and perhaps "role": a user's message is answered, others wait. */
 static int json_message(struct talk *t, const struct text *m, struct err *e)
 {
-    struct js *j = js_parse_within(m->s, m->n, chat_json_bytes(t->s->config.choice.context), "standard input", e);
+    struct js *j = js_parse_within(m->s, m->n, messages_json_bytes(t->chat.context), "standard input", e);
     if (!j)
         return e->code;
     const char *role = js_str(js_get(j, "role"));
-    int user = !role || !strcmp(role, "user"), r = chat_add_object(t->chat, j, "a line of standard input", "user", e);
+    int user = !role || !strcmp(role, "user"), r = messages_add_object(&t->chat, j, "a line of standard input", "user", e);
     js_free(j);
     return r < 0 || !user ? r : answer(t, e);
 }
@@ -405,20 +413,20 @@ static int json_message(struct talk *t, const struct text *m, struct err *e)
 static int converse(struct talk *t, struct err *e)
 {
     struct text message = { 0 };
-    int r = lines_open(&t->lines, stdin, chat_line_bytes(t->s->config.choice.context), e);
+    int r = lines_open(&t->lines, stdin, messages_line_bytes(t->chat.context), e);
     r = r < 0 ? r : begin(t, e);
-    while (r == 0 && !cancel_asked(t->a->setup.cancel) && ((r = read_message(t, &message, e)) > 0 || r == ERR_LIMIT)) {
+    while (r == 0 && !cancel_asked(t->asked) && ((r = read_message(t, &message, e)) > 0 || r == ERR_LIMIT)) {
         int over = r < 0;
         r = over ? r : 0;
         if (message.n == 0 && !over)
             continue;
         if (over)
             ;
-        else if (t->a->json)
+        else if (t->a->g.json)
             r = json_message(t, &message, e);
         else if (message.s[0] == '/' && t->plain && (t->terminal || t->a->commands))
             r = command(t, message.s, e);
-        else if ((r = chat_add(t->chat, "user", message.s, NULL, e)) == 0)
+        else if ((r = messages_add(&t->chat, "user", message.s, NULL, e)) == 0)
             r = answer(t, e);
         if (r == ERR_LIMIT && t->terminal) {
             log_warn("%s", e->msg);
@@ -429,85 +437,57 @@ static int converse(struct talk *t, struct err *e)
         print_to(stderr, "\n");
     lines_close(&t->lines);
     free(message.s);
-    return r < 0 ? r : cancel_asked(t->a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;
+    return r < 0 ? r : cancel_asked(t->asked) ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
 
-static int run_engine(struct talk *t, struct err *e)
+/* Limits of the model that is open. */
+static int look(struct talk *t, struct err *e)
 {
-    struct engine *g;
-    int mtp = t->a->guess == GUESS_MTP, r = setup_engine(t->s, &g, e);
+    char *text = thermo_describe(t->t);
+    struct js *j = text ? js_parse(text, strlen(text), "the model", e) : NULL;
+    int64_t context = 0, bytes = 0;
+    js_int(js_get(j, "context"), &context);
+    js_int(js_get(j, "line_bytes"), &bytes);
+    js_int(js_get(j, "seed"), &t->seed);
+    js_free(j);
+    thermo_free(text);
+    t->chat.context = (int)context;
+    t->line_bytes = (size_t)bytes;
+    return context ? 0 : err_set(e, ERR_NOMEM, "out of memory for a conversation");
+}
+
+static int talk(const struct args *a, const char *const *more, struct cancel *asked, struct err *e)
+{
+    struct talk t = { .a = a, .asked = asked, .system = a->g.system, .thinking = a->g.thinking, .terminal = isatty(STDIN_FILENO) };
+    struct thermo_error why = { 0 };
+    const struct thermo_options o = { .size = sizeof o, .more = more, .cancel = (int *)(void *)asked, .conversation = 1 };
+    int r = thermo_open(&o, &t.t, &why);
     if (r < 0)
-        return r;
-    const struct session_config q = { .sampling = t->a->sampling, .watcher = mtp ? &mtp_watcher : NULL, .watcher_ctx = &t->mtp };
+        err_set(e, r, "%s", why.message);
     catch_interrupt();
-    const struct guess_config guesses = { .most = !t->a->guess ? 0 : mtp ? GUESS_USUAL : GUESS_MOST, .mode = SESSION_PREDICTED,
-                                          .source = mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
-                                          .ctx = &t->mtp, .costly = mtp, .plan = setup_guesses(t->s),
-                                          .guess_ns = mtp ? setup_guess_ns(t->s, PLAN_SOURCE_MTP) : 0 };
-    guess_init(&t->guess, &guesses, &t->session);
-    if ((!mtp || (r = mtp_start(&t->mtp, t->s, g, e)) == 0) && (r = session_init(&t->session, g, &q, e)) == 0)
-        r = converse(t, e);
-    session_done(&t->session);
-    mtp_close(&t->mtp);
-    report_accel_lost(g);
-    engine_close(g);
-    return r;
-}
-
-/* What the conversation takes, and who guesses. */
-static int count_beside(struct args *a, struct mtp *m, struct err *e)
-{
-    a->setup.beside = ROOM_CHAT;
-    a->setup.beside_per_token = ROOM_CHAT_PER_TOKEN;
-    a->setup.beside_what = "the conversation";
-    a->setup.purpose = PLAN_FOR_CHAT;
-    if (a->guess != GUESS_MTP)
-        return 0;
-    a->setup.beside_what = "the layer for multi-token prediction, and the conversation,";
-    a->setup.beside_of = mtp_beside;
-    a->setup.beside_ctx = m;
-    return mtp_open(m, a->mtp, &a->setup, e);
-}
-
-static int talk(struct args *a, struct err *e)
-{
-    struct setup s = { 0 };
-    struct talk t = { .a = a, .s = &s, .system = a->system, .thinking = a->thinking, .terminal = isatty(STDIN_FILENO) };
-    int r;
-    if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
-        a->seed &= UINT32_MAX; /* short enough to type again */
-    a->sampling.seed = a->seed;
-    r = output_init(&t.output, NULL, 0, to_stdout, &t, e);
-    t.output.part = keep;
-    t.output.part_ctx = &t;
-    if (r == 0 && (r = count_beside(a, &t.mtp, e)) == 0 &&
-        (r = setup_open(&a->setup, &s, e)) == 0 && (!a->guess || (r = setup_can_guess(&s, e)) == 0) &&
-        (a->guess != GUESS_MTP || (r = mtp_check(&t.mtp, &s, e)) == 0) &&
-        (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
-        r = run_engine(&t, e);
+    if (r == 0 && (r = look(&t, e)) == 0)
+        r = converse(&t, e);
     if (r == 0)
-        log_info("seed:   %llu", (unsigned long long)a->seed);
-    chat_free(t.chat);
+        log_info("seed:   %llu", a->g.seed != UINT64_MAX ? (unsigned long long)a->g.seed : (unsigned long long)t.seed);
+    thermo_close(t.t);
+    messages_free(&t.chat);
     free(t.answer.s);
     free(t.thought.s);
     free(t.own_system);
-    output_done(&t.output);
-    mtp_close(&t.mtp);
-    setup_close(&s);
     return r;
 }
 
 int cmd_chat(int argc, char **argv)
 {
-    struct args a = { .n = -1, .seed = UINT64_MAX };
+    struct args a = { 0 };
     struct err e = { 0 };
-    setup_args_init(&a.setup);
-    sampling_init(&a.sampling);
-    int r = parse(&a, argc, argv, &e);
-    if (r == 0) {
-        a.setup.cancel = file_catch_interrupt();
-        r = talk(&a, &e);
-    }
+    const char **more = calloc((size_t)argc + 1, sizeof *more);
+    generate_args_init(&a.g);
+    a.g.n = -1;
+    int r = more ? parse(&a, argc, argv, more, &e) : err_set(&e, ERR_NOMEM, "out of memory for options");
+    if (r == 0)
+        r = talk(&a, more, file_catch_interrupt(), &e);
+    free(more);
     if (r == ERR_INTR)
         return err_exit_status(r);
     return r < 0 ? opt_fail(&e) : 0;

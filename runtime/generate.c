@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/print.h"
+#include "common/plan/room.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,17 @@ static int open_chat(struct generate_set *g, const struct generate_args *a, stru
     return 0;
 }
 
+/* What a conversation takes, and the one request that its turn is: all that reading takes, whose messages a caller has, too. */
+static void count_conversation(struct generate_args *a)
+{
+    struct setup_args *s = &a->setup;
+    s->beside_what = a->guess == GENERATE_GUESS_MTP ? "the layer for multi-token prediction, and the conversation," : "the conversation";
+    s->beside = a->reserved + ROOM_CHAT;
+    s->beside_per_token = ROOM_CHAT_PER_TOKEN;
+    s->beside_per_place = a->reserved_per_token;
+    s->purpose = PLAN_FOR_CHAT;
+}
+
 /* What requests take beside the model. One that is known beforehand has room in what every process takes. */
 static void count_beside(struct generate_args *a, int in_flight)
 {
@@ -226,7 +238,10 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
                                             .ignore_eos = a->ignore_eos, .sampling = a->sampling, .stops = &a->stops,
                                             .prompt_is_message = a->chat, .calls = a->calls },
                                 .args = a };
-    count_beside(a, in_flight);
+    if (a->conversation)
+        count_conversation(a);
+    else
+        count_beside(a, in_flight);
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
     const struct budget_choice *c = &g->setup.config.choice;

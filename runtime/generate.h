@@ -24,6 +24,7 @@ struct generate_args {
     uint64_t reserved, reserved_per_token; /* bytes of whoever calls, within the limit; and for each position of each sequence */
     uint64_t per_sequence, per_request; /* likewise: of the library */
     int calls;                  /* answers to requests with tools are looked through for calls of them */
+    int conversation;           /* one request at a time, of messages; its memory is what a plan for chat keeps */
     int requests, known;        /* that may be open, 0: so many for each sequence; all are read before the model is loaded */
     int guess, guess_most;
     const char *draft, *draft_plan, *mtp;

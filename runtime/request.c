@@ -304,6 +304,12 @@ static int keep_chat(struct request *q, const struct js *j, struct err *e)
     int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
     enum calls_form form = chat_form(q->shared->chat);
     q->is_chat = 1;
+    int most = context_of(q) - (q->text.n != 0);
+    if (r == 0 && n > most) {
+        free(ids);
+        return err_set(e, ERR_USAGE, "the conversation has %d tokens, and a context of %d holds %d: begin anew (/reset in chat), or give "
+                       "more room with --context N", n, context_of(q), most);
+    }
     r = r < 0 ? r : keep(q, ids, n, e);
     if (r == 0 && q->shared->calls && form != CALLS_NONE && js_len(tools) > 0)
         r = calls_new(form, tools, request_call_bytes(context_of(q)), salt_of(q), &q->calls, e);
@@ -315,8 +321,8 @@ static int begin_chat(const struct request_shared *s, struct err *e)
     if (!s->chat)
         return s->no_chat.code ? err_set(e, s->no_chat.code, "\"messages\" need a template: %s", s->no_chat.msg)
                                : err_set(e, ERR_USAGE, "\"messages\" need --chat");
-    chat_drop(s->chat, 0);
-    return s->system ? chat_add(s->chat, "system", s->system, NULL, e) : 0;
+    messages_drop(chat_messages(s->chat), 0);
+    return s->system ? messages_add(chat_messages(s->chat), "system", s->system, NULL, e) : 0;
 }
 
 static int take_prompt(struct request *q, const char *text, size_t len, const struct js *j, struct err *e)
@@ -324,7 +330,7 @@ static int take_prompt(struct request *q, const char *text, size_t len, const st
     int32_t *ids = NULL;
     int n = 0, r;
     if (q->shared->prompt_is_message) {
-        if ((r = begin_chat(q->shared, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
+        if ((r = begin_chat(q->shared, e)) < 0 || (r = messages_add(chat_messages(q->shared->chat), "user", text, NULL, e)) < 0)
             return r;
         return keep_chat(q, j, e);
     }
@@ -358,7 +364,7 @@ static int take_messages(const struct request_shared *s, const struct js *j, str
     for (size_t i = 0; r == 0 && i < js_len(j); i++) {
         char where[40];
         snprintf(where, sizeof where, "\"messages\"[%zu]", i);
-        r = chat_add_object(s->chat, js_at(j, i), where, NULL, e);
+        r = messages_add_object(chat_messages(s->chat), js_at(j, i), where, NULL, e);
     }
     return r;
 }

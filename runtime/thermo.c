@@ -244,6 +244,12 @@ static int context_of(const struct thermo *t)
     return t->set.setup.config.choice.context;
 }
 
+/* That JSON of a request may take. */
+static size_t json_bytes(const struct thermo *t)
+{
+    return t->args.conversation ? messages_json_bytes(context_of(t)) : request_json_bytes(context_of(t));
+}
+
 static int open_places(struct thermo *t, struct err *e)
 {
     t->max_batch = t->set.setup.config.choice.max_batch;
@@ -311,6 +317,20 @@ _Static_assert(REQUEST_READING + CHAT_BYTES + 1024 <= ROOM_SERVE &&
                sizeof(struct said) + IN_FLIGHT * (sizeof(struct place) + REQUEST_FIXED) + sizeof(struct batch_text) + 1024 <=
                    ROOM_SERVE_PER_SEQUENCE, "a plan for serve keeps as much");
 
+/* And one for chat: the request that a turn is, the table of a batch and that of pages. */
+_Static_assert(2 * (sizeof(struct said) + 2 * TEXT_BYTES + 1) + sizeof(struct place) + REQUEST_FIXED + 2 * GENERATE_STOP + 8192 +
+               CHAT_BYTES + MESSAGES_READING <= ROOM_CHAT &&
+               REQUEST_PER_TOKEN + KV_PREFIX_PER_TOKEN + CHAT_BYTES_PER_TOKEN + MESSAGES_READING_PER_TOKEN <= ROOM_CHAT_PER_TOKEN,
+               "a plan for chat keeps as much");
+
+/* A conversation is one request at a time. */
+static int check_conversation(const struct thermo_options *o, const struct generate_args *a, struct err *e)
+{
+    const char *what = a->setup.batch > 1 ? "sequences" : o->requests > 1 ? "requests" : o->before ? "before" : o->calls ? "calls" : NULL;
+    return o->conversation && what ? err_set(e, ERR_USAGE, "options.conversation is for one request at a time; options.%s does not go with "
+                                             "it", what) : 0;
+}
+
 int thermo_open(const struct thermo_options *given, struct thermo **out, struct thermo_error *error)
 {
     struct err e = { 0 };
@@ -336,7 +356,10 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     t->args.reserved_per_token = o.reserved_per_token;
     t->args.requests = o.requests;
     t->args.known = t->known = o.before != NULL;
-    if ((r = parse(t, &o, &e)) == 0) {
+    t->args.chat = t->args.conversation = o.conversation;
+    if ((r = parse(t, &o, &e)) == 0 && (r = check_conversation(&o, &t->args, &e)) == 0) {
+        if (o.conversation)
+            t->args.setup.batch = t->args.requests = 1;
         t->args.setup.cancel = t->cancel;
         t->args.calls = o.calls && (t->args.chat || t->args.messages);
         t->args.setup.schemas = o.schemas ? o.schemas : t->args.setup.schemas;
@@ -429,7 +452,7 @@ static int prepare(struct thermo *t, struct request *q, const struct thermo_requ
         memcpy(text, of->prompt, of->prompt_bytes);
         text[of->prompt_bytes] = 0;
     }
-    if (r == 0 && of->fields && !(j = js_parse_within(of->fields, of->fields_bytes, request_json_bytes(context_of(t)), "a request", e)))
+    if (r == 0 && of->fields && !(j = js_parse_within(of->fields, of->fields_bytes, json_bytes(t), "a request", e)))
         r = e->code;
     if (r == 0)
         r = request_read(q, j, text, of->prompt_bytes, e);
@@ -593,7 +616,7 @@ char *thermo_describe(struct thermo *t)
                   t->args.setup.schemas);
     fprintf(f, ",\"sequences\":%d,\"requests\":%d,\"line_bytes\":%zu,\"json_bytes\":%zu,\"seed\":%llu,\"answered\":%llu,\"tokens\":%llu,"
             "\"gave_way\":%llu,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu", t->max_batch, t->set.n,
-            request_line_bytes(context_of(t)) - 1, request_json_bytes(context_of(t)),
+            request_line_bytes(context_of(t)) - 1, json_bytes(t),
             (unsigned long long)t->args.seed, (unsigned long long)t->n_requests, (unsigned long long)t->n_tokens,
             (unsigned long long)t->gave_way, (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads,
             (unsigned long long)t->stats.read_bytes);
@@ -633,7 +656,7 @@ int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **tex
     int r = bytes < most ? 0 : err_set(&e, ERR_LIMIT, "fields of %zu bytes; of a context of %d tokens they have at most %zu", bytes,
                                        context_of(t), most - 1);
     pthread_mutex_lock(&t->preparing);
-    if (r == 0 && !(j = js_parse_within(fields, bytes, request_json_bytes(context_of(t)), "a request", &e)))
+    if (r == 0 && !(j = js_parse_within(fields, bytes, json_bytes(t), "a request", &e)))
         r = e.code;
     if (r == 0)
         r = request_render(&t->set.shared, j, text, n, &e);

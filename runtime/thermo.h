@@ -102,6 +102,11 @@ struct thermo_options {
     int calls;                /* 1: where a request has "tools", calls that the model writes into its
                                * answer come as THERMO_CALL, in the form that its template has; 0:
                                * they are text */
+    int conversation;         /* 1: requests come one at a time, each with the "messages" of the last one and more, as
+                               * in thermo-run chat: --chat is implied, there is one sequence, and what is
+                               * kept of the limit for reading requests is less, what a plan by 'thermo-plan
+                               * solve --for chat' has room for: the caller's own copy of the messages is
+                               * in it. Not with requests, before or calls */
 };
 
 /* A request: either prompt, or a prompt, tokens or messages among the fields. All pointers are

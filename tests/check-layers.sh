@@ -50,7 +50,7 @@ tokens_only()
     [ -z "$found" ] || { echo "$found"; return 1; }
 }
 
-# Of the runtime, these commands use the library; and of what is beside it, option rows, what reads prompts and prints, JSON's strings. Of the
+# Of the runtime, these commands use the library; and of what is beside it, option rows, what reads prompts, messages and lines and prints, JSON's strings. Of the
 # program's own objects: a sanitizer's have other names beside.
 library_alone() # OBJECT...
 {
@@ -58,7 +58,7 @@ library_alone() # OBJECT...
     for o in "$@"; do
         found=$(comm -12 <(nm -u "$B/runtime/$o.o" | awk '{ print $2 }' | sort) \
             <(nm -g --defined-only "$B/runtime.a" 2> /dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
-            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results)_[a-z]+')
+            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results|messages|lines)_[a-z_]+')
         [ -z "$found" ] || { echo "runtime/$o.c uses more than thermo.h:" $found; bad=1; }
     done
     return $bad
@@ -104,7 +104,7 @@ check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c
 check "libmicrohttpd only in its wrapper" only 'microhttpd\.h' 'server/http\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only
-check "serve and generate use the library, and nothing behind it" library_alone cmd_serve cmd_generate generate_prompts summary kept
+check "serve, chat and generate use the library, and nothing behind it" library_alone cmd_serve cmd_chat cmd_generate generate_prompts summary kept
 check "thermo-run needs no offline library, and no server's" needed
 check "make runtime asks for no offline package" no_pkg_config
 done_testing

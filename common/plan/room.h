@@ -2,11 +2,11 @@
 #define COMMON_PLAN_ROOM_H
 
 /* What chat and serve take of the memory limit beside the model: what a plan for them keeps free (solve --for), and the runtime, which
- * takes it (chat.h, request.h), holds itself to: chat exactly, serve at most. Guesses by another model or layer are not in it. */
+ * takes it (chat.h, messages.h, request.h), holds itself to. Guesses by another model or layer are not in it. */
 #include "common/plan/plan.h"
 
-#define ROOM_CHAT                ((3u << 19) + 11 * 8192 + (64u << 10)) /* a conversation, and what a message is read from; */
-#define ROOM_CHAT_PER_TOKEN      (256 + 12 * 8)                         /* for each position of the context */
+#define ROOM_CHAT                ((3u << 19) + 13 * 8192 + (128u << 10)) /* a conversation, what a message is read from, a request; */
+#define ROOM_CHAT_PER_TOKEN      (256 + 13 * 8 + 12)                    /* for each position of the context */
 #define ROOM_SERVE               (5u << 19)                             /* a template, and what a line is read from; */
 #define ROOM_SERVE_PER_TOKEN     (256 + 8 * 90 + 128)                   /* for each position of the context; */
 #define ROOM_SERVE_PER_SEQUENCE  (64u << 10)                            /* requests that are made or wait, and what of them is not taken; */

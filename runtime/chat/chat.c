@@ -1,32 +1,25 @@
-/* Messages are kept as JSON, which templates take, and files hold. */
+/* Templates take messages as JSON. */
 #include "runtime/chat/chat.h"
-#include "runtime/chat/message.h"
 #include "runtime/chat/reader.h"
 
 #include "common/base/fields.h"
 #include "common/base/file.h"
-#include "common/base/js.h"
 #include "common/text/template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-/* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. A token has 4 bytes of text or so, a message a dozen tokens. */
-enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
-       MESSAGES = 16, TOKENS_PER_MESSAGE = 12, VALUES = 256, TOKENS_PER_VALUE = 8, GIVEN_VALUES = 1024 };
-#define CHAT_MAX_FILE (64u << 20)
+/* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. */
+enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, GIVEN_VALUES = 1024 };
 
 const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
 
 struct chat {
     const struct tokenizer *tokenizer;
     struct template *template;
-    struct message *all;
-    int n, cap, context;
-    size_t text, values;            /* bytes in all of them, and values of their JSON */
+    struct messages of;
     char *tools, *args;             /* JSON, or NULL */
     enum calls_form form;
     int variant;
@@ -92,38 +85,17 @@ int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const c
         return r;
     }
     c->tokenizer = tokenizer;
-    c->context = context;
+    c->of.context = context;
     c->objects = !shows_argument(c, "\"{\\\"needle\\\":1}\"") && shows_argument(c, "{\"needle\":1}");
     *out = c;
     return 0;
-}
-
-static size_t length(const char *s)
-{
-    return s ? strlen(s) : 0;
-}
-
-static size_t bytes_of(const struct message *m)
-{
-    return length(m->role) + length(m->content) + length(m->thought) + length(m->more);
-}
-
-void chat_drop(struct chat *c, int n)
-{
-    while (c->n > n) {
-        struct message *m = &c->all[--c->n];
-        c->text -= bytes_of(m);
-        c->values -= message_values(m);
-        message_free(m);
-    }
 }
 
 void chat_free(struct chat *c)
 {
     if (!c)
         return;
-    chat_drop(c, 0);
-    free(c->all);
+    messages_free(&c->of);
     free(c->tools);
     free(c->args);
     template_free(c->template);
@@ -140,68 +112,9 @@ enum calls_form chat_form(const struct chat *c)
     return c->form;
 }
 
-int chat_count(const struct chat *c)
+struct messages *chat_messages(struct chat *c)
 {
-    return c->n;
-}
-
-/* Bytes of text, and of what is given with it. */
-static int check_text(const struct chat *c, size_t text, struct err *e)
-{
-    size_t most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context, all = text + length(c->tools) + length(c->args);
-    if (all <= most)
-        return 0;
-    return err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", all, most,
-                   c->context);
-}
-
-/* Takes *m, on an error too. */
-static int add(struct chat *c, struct message *m, struct err *e)
-{
-    size_t text = c->text + bytes_of(m);
-    size_t values = c->values + message_values(m), most_values = VALUES + (size_t)c->context / TOKENS_PER_VALUE;
-    int r = 0;
-    if (c->n >= MESSAGES + c->context / TOKENS_PER_MESSAGE)
-        r = err_set(e, ERR_LIMIT, "a conversation of more than %d messages, for which a context of %d tokens has no room", c->n,
-                    c->context);
-    else if ((r = check_text(c, text, e)) == 0 && values > most_values)
-        r = err_set(e, ERR_LIMIT, "a conversation with %zu values in \"tool_calls\", more than the %zu for which a context of %d tokens "
-                    "has room", values, most_values, c->context);
-    if (r == 0 && c->n == c->cap) {
-        int cap = c->cap ? 2 * c->cap : 16;
-        struct message *grown = realloc(c->all, (size_t)cap * sizeof *grown);
-        if (grown) {
-            c->all = grown;
-            c->cap = cap;
-        } else {
-            r = err_set(e, ERR_NOMEM, "out of memory for a chat");
-        }
-    }
-    if (r < 0) {
-        message_free(m);
-        return r;
-    }
-    c->all[c->n++] = *m;
-    c->text = text;
-    c->values = values;
-    return 0;
-}
-
-int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e)
-{
-    int thinks = thought && *thought;
-    struct message m = { .role = strdup(role), .content = strdup(content), .thought = thinks ? strdup(thought) : NULL };
-    if (m.role && m.content && (m.thought || !thinks))
-        return add(c, &m, e);
-    message_free(&m);
-    return err_set(e, ERR_NOMEM, "out of memory for a chat");
-}
-
-int chat_add_object(struct chat *c, const struct js *j, const char *where, const char *role, struct err *e)
-{
-    struct message m;
-    int r = message_read(j, where, role, &m, e);
-    return r < 0 ? r : add(c, &m, e);
+    return &c->of;
 }
 
 /* Values of JSON, at most: what is within strings counts for nothing. */
@@ -219,6 +132,11 @@ static size_t json_values(const char *s)
     return n;
 }
 
+static size_t length(const char *s)
+{
+    return s ? strlen(s) : 0;
+}
+
 static int give(struct chat *c, const struct js *tools, const struct js *args, struct err *e)
 {
     c->tools = tools ? js_text(tools, 0, 0) : NULL;
@@ -228,7 +146,7 @@ static int give(struct chat *c, const struct js *tools, const struct js *args, s
     size_t values = (c->tools ? json_values(c->tools) : 0) + (c->args ? json_values(c->args) : 0);
     if (values > GIVEN_VALUES)
         return err_set(e, ERR_LIMIT, "\"tools\" and \"template_args\" have %zu values, more than %d", values, GIVEN_VALUES);
-    return check_text(c, c->text, e);
+    return messages_give(&c->of, length(c->tools) + length(c->args), e);
 }
 
 int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e)
@@ -250,6 +168,7 @@ int chat_give(struct chat *c, const struct js *tools, const struct js *args, str
     free(c->tools);
     free(c->args);
     c->tools = c->args = NULL;
+    c->of.given = 0;
     return r < 0 ? r : give(c, js_len(tools) ? tools : NULL, args, e);
 }
 
@@ -272,8 +191,10 @@ static int pick_mark(const struct chat *c, struct mark *m, struct err *e)
     for (int k = 0; k < 32; k++) {
         int used = 0;
         snprintf(m->text, sizeof m->text, "\xef\xb7%c", 0x90 + k);
-        for (int i = 0; i < c->n && !used; i++)
-            used = has(c->all[i].content, m) || has(c->all[i].thought, m) || has(c->all[i].more, m) || has(c->all[i].role, m);
+        for (int i = 0; i < c->of.n && !used; i++) {
+            const struct message *of = &c->of.all[i];
+            used = has(of->content, m) || has(of->thought, m) || has(of->more, m) || has(of->role, m);
+        }
         if (!used && !has(c->tools, m) && !has(c->args, m))
             return 0;
     }
@@ -329,7 +250,7 @@ static struct js *message_marked(const struct chat *c, const struct message *of,
     struct message own = { .role = marked(c, m, of->role), .content = marked(c, m, of->content),
                            .thought = of->thought ? marked(c, m, of->thought) : NULL, .more = of->more ? marked(c, m, of->more) : NULL };
     int whole = own.role && own.content && !of->thought == !own.thought && !of->more == !own.more;
-    struct js *j = whole ? message_object(&own, c->objects) : NULL;
+    struct js *j = whole ? message_for_template(&own, c->objects) : NULL;
     message_free(&own);
     return j;
 }
@@ -337,8 +258,8 @@ static struct js *message_marked(const struct chat *c, const struct message *of,
 static struct js *messages(const struct chat *c, const struct mark *m)
 {
     struct js *all = js_array();
-    for (int i = 0; i < c->n; i++) {
-        struct js *j = m ? message_marked(c, &c->all[i], m) : message_object(&c->all[i], 0);
+    for (int i = 0; i < c->of.n; i++) {
+        struct js *j = message_marked(c, &c->of.all[i], m);
         if (!j) {
             js_free(all);
             return NULL;
@@ -386,7 +307,7 @@ static int render(const struct chat *c, int off, const struct mark *m, char **te
     if (tools)
         js_set(vars, "tools", tools);
     set_ours(c, vars, off);
-    int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->context, text, len, e);
+    int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->of.context, text, len, e);
     js_free(vars);
     return r;
 }
@@ -425,81 +346,5 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
     *thinks = chat_reader_thinks(text, len);
     free(plain);
     free(text);
-    return r;
-}
-
-/* ---- files ---- */
-
-/* How every file of chat_save begins. */
-static const char saved_begins[] = "{\n  \"messages\": [";
-
-/* 0: nothing is lost there. */
-static int check_place(const char *path, struct err *e)
-{
-    char head[sizeof saved_begins - 1];
-    struct file f = { 0 };
-    if (file_in_place(path) || access(path, F_OK) < 0)
-        return 0; /* or its name, which whoever makes it says */
-    int r = file_open(&f, path, e), none = r == 0 && f.size == 0;
-    if (r < 0)
-        return r;
-    int ours = f.size >= sizeof head && file_pread(&f, head, sizeof head, 0, e) == 0 && !memcmp(head, saved_begins, sizeof head);
-    file_close(&f);
-    return ours || none ? 0 : err_set(e, ERR_USAGE, "'%s' is there and is no conversation that was saved; nothing was written: give "
-                                      "another name, or /save! FILE to replace it", path);
-}
-
-int chat_save(const struct chat *c, const char *path, int any, struct err *e)
-{
-    int place = any ? 0 : check_place(path, e);
-    if (place < 0)
-        return place;
-    struct js *j = js_object(), *all = messages(c, NULL);
-    js_set(j, "messages", all);
-    char *text = all ? js_text(j, 2, 0) : NULL;
-    js_free(j);
-    int r = text ? file_replace(path, text, strlen(text), e) : err_set(e, ERR_NOMEM, "out of memory for '%s'", path);
-    free(text);
-    return r;
-}
-
-static int add_all(struct chat *c, const struct js *all, const char *path, struct err *e)
-{
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < js_len(all); i++) {
-        char where[160];
-        snprintf(where, sizeof where, "'%.100s': message %zu", path, i);
-        r = chat_add_object(c, js_at(all, i), where, NULL, e);
-    }
-    return r;
-}
-
-int chat_load(struct chat *c, const char *path, struct err *e)
-{
-    int r = 0;
-    struct js *j = js_read(path, CHAT_MAX_FILE, chat_json_bytes(c->context), e);
-    if (!j)
-        return e->code;
-    const struct js *all = js_get(j, "messages");
-    struct chat fresh = { .context = c->context };
-    static const struct fields fields[] = { { "messages", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
-    char file[120];
-    snprintf(file, sizeof file, "'%.100s'", path);
-    if (!js_is_array(all))
-        r = err_set(e, ERR_FORMAT, "'%s' has no array \"messages\"", path);
-    else if ((r = fields_check(j, fields, sizeof *fields, file, e)) == 0)
-        r = add_all(&fresh, all, path, e);
-    js_free(j);
-    if (r == 0) {
-        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap, .text = c->text, .values = c->values };
-        c->all = fresh.all;
-        c->n = fresh.n;
-        c->cap = fresh.cap;
-        c->text = fresh.text;
-        c->values = fresh.values;
-        fresh = old;
-    }
-    chat_drop(&fresh, 0);
-    free(fresh.all);
     return r;
 }

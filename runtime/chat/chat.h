@@ -6,9 +6,9 @@
  *
  * What the template writes has the control tokens that it spells; what a message says has none: who writes "<|im_end|>" in one has written
  * text. Single-threaded. */
-#include "common/base/js.h"
 #include "common/model/tokenizer.h"
 #include "runtime/chat/calls.h"
+#include "runtime/chat/messages.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,37 +23,17 @@ struct chat;
 #define CHAT_BYTES           (3u << 19)
 #define CHAT_BYTES_PER_TOKEN 256
 
-/* Beside them, what a message is read from: a line, the message that lines make, JSON of one or of a file, and of a file the conversation
- * that waits to take the place of the other. */
-#define CHAT_LINE                8192
-#define CHAT_LINE_PER_TOKEN      8
-#define CHAT_READING             (11 * CHAT_LINE + (64u << 10))
-#define CHAT_READING_PER_TOKEN   (12 * CHAT_LINE_PER_TOKEN)
-static inline size_t chat_line_bytes(int context)
-{
-    return CHAT_LINE + (size_t)context * CHAT_LINE_PER_TOKEN;
-}
-static inline size_t chat_json_bytes(int context)
-{
-    return 8 * chat_line_bytes(context) + (64u << 10);
-}
-
 /* file: a template instead of the model's own, or NULL. context: tokens. The tokenizer outlives the chat. */
 int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e);
 void chat_free(struct chat *c);
 
-/* thought: what the model thought before it, or NULL. Text is copied up to a NUL. ERR_LIMIT: more than a context can hold. */
-int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e);
-/* One as an object of JSON (message.h); where: for messages of errors; role: of one that does not say, or NULL: it has to. ERR_FORMAT,
- * ERR_UNSUPPORTED: a field that is wrong, not known or refused, by name. */
-int chat_add_object(struct chat *c, const struct js *j, const char *where, const char *role, struct err *e);
+struct messages *chat_messages(struct chat *c);
+
 /* What the template gets beside messages, until it is given anew: tools, an array of objects; args, an object of further variables, which
  * come before ours. Either may be NULL. Both count as text of the conversation. ERR_FORMAT, ERR_LIMIT. */
 int chat_give(struct chat *c, const struct js *tools, const struct js *args, struct err *e);
-int chat_count(const struct chat *c);
 enum calls_form chat_form(const struct chat *c); /* in which the model writes calls of tools, by its template and architecture */
 int chat_variant(const struct chat *c); /* of that form (calls_variant_of) */
-void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */
 
 /* The conversation and the beginning of an answer as the template writes it; *text is malloc'd. off: as below. */
 int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e);
@@ -61,10 +41,5 @@ int chat_render(const struct chat *c, int off, char **text, size_t *len, struct 
 /* Ids of the conversation and of the beginning of an answer; *ids is malloc'd. off: the template is told that the model shall not
  * think. *thinks: the answer begins within a thought; for chat_reader_init. */
 int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e);
-
-/* The conversation as a JSON object {"messages": [...]}. chat_load replaces what there is, and leaves it on an error. chat_save replaces
- * no file but one that it wrote, or an empty one: ERR_USAGE; with `any` every file, but for those that are in use (file_keep). */
-int chat_save(const struct chat *c, const char *path, int any, struct err *e);
-int chat_load(struct chat *c, const char *path, struct err *e);
 
 #endif

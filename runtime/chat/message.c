@@ -190,22 +190,29 @@ static void parse_arguments(struct js *function)
         js_free(j);
 }
 
-struct js *message_object(const struct message *m, int objects)
+struct js *message_object(const struct message *m)
 {
     struct err e;
-    struct js *j = m->more ? js_parse(m->more, strlen(m->more), "a message", &e) : js_object(), *calls;
+    struct js *j = m->more ? js_parse(m->more, strlen(m->more), "a message", &e) : js_object();
     if (!j)
         return NULL;
-    calls = js_own(j, "tool_calls");
+    js_set_str(j, "role", m->role);
+    js_set_str(j, "content", m->content);
+    if (m->thought)
+        js_set_str(j, "reasoning_content", m->thought);
+    if (js_get(j, "thinking"))
+        js_set_str(j, "thinking", NULL);
+    return j;
+}
+
+struct js *message_for_template(const struct message *m, int objects)
+{
+    struct js *j = message_object(m), *calls = j ? js_own(j, "tool_calls") : NULL;
     for (size_t i = 0; objects && i < js_len(calls); i++)
         if (js_own(js_own_at(calls, i), "function"))
             parse_arguments(js_own(js_own_at(calls, i), "function"));
-    js_set_str(j, "role", m->role);
-    js_set_str(j, "content", m->content);
-    if (m->thought) { /* Qwen's name, and gpt-oss's */
-        js_set_str(j, "reasoning_content", m->thought);
+    if (j && m->thought) /* reasoning_content is Qwen's name, and this gpt-oss's */
         js_set_str(j, "thinking", m->thought);
-    }
     return j;
 }
 

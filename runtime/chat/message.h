@@ -21,9 +21,10 @@ struct message {
 int message_read(const struct js *j, const char *where, const char *role, struct message *out, struct err *e);
 void message_free(struct message *m);
 
-/* The object that a template gets, and a file; NULL: no memory. objects: arguments of calls that are text of a JSON object, as OpenAI's
- * clients send them, are given as that object. */
-struct js *message_object(const struct message *m, int objects);
+/* The message as an object; NULL: no memory. For a template its thought has both names, and with `objects` arguments of calls that are text
+ * of a JSON object, as OpenAI's clients send them, are given as that object. */
+struct js *message_object(const struct message *m);
+struct js *message_for_template(const struct message *m, int objects);
 
 /* JSON values in `more`, at most. */
 size_t message_values(const struct message *m);

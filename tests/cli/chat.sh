@@ -109,16 +109,30 @@ check "marks that a converter typed as text are control tokens, which is said on
 
 turns()
 {
-    printf '%s\n' '{"role": "system", "content": "Be kind."}' '{"content": "Once upon a time"}' '{"content": "And then?"}' |
+    local kind='Be kind, and tell of dogs and of cats that run in the park and see a big red ball.'
+    printf '%s\n' "{\"role\": \"system\", \"content\": \"$kind\"}" '{"content": "Once upon a time"}' '{"content": "And then?"}' |
         talk --json > "$tmp/lines" && [ "$(wc -l < "$tmp/lines")" -eq 2 ] || { cat "$tmp/err"; return 1; }
     first=$(field 1 content) second=$(field 2 content)
-    gen --prompt $'[system] Be kind.\n[user] Once upon a time\n[assistant] '"$(python3 -c \
+    gen --prompt "[system] $kind"$'\n[user] Once upon a time\n[assistant] '"$(python3 -c \
         'import sys; print(sys.argv[1].strip())' "$first")"$'\n[user] And then?\n[teller]' --no-echo > "$tmp/whole"
     [ "$second" = "$(cat "$tmp/whole")" ] || { echo "'$second' is not '$(cat "$tmp/whole")'"; return 1; }
-    [ "$(field 1 reused_tokens)" -eq 0 ] && [ "$(field 2 reused_tokens)" -ge 10 ] &&
+    [ "$(field 1 reused_tokens)" -eq 0 ] && [ "$(field 2 reused_tokens)" -ge 32 ] &&
         [ "$(field 1 stop)" = length ] || { cat "$tmp/lines"; return 1; }
 }
 check "a second turn gives what the whole conversation gives, and reads the new part alone" turns
+
+thoughts()
+{
+    printf '%s' '{% for m in messages %}{{ m.content }}{% endfor %}<think>' > "$tmp/thinks"
+    local think=("$run" chat "${files[@]}" --temp 0 -n 12 --chat-template "$tmp/thinks" --commands)
+    echo 'Once upon a time' | "${think[@]}" > "$tmp/shown" 2> "$tmp/err" && head -1 "$tmp/shown" | grep -qx '<think>' &&
+        gen --chat --chat-template "$tmp/thinks" --prompt 'Once upon a time' > "$tmp/plain" &&
+        [ "$(cat "$tmp/shown")" = "$(cat "$tmp/plain")" ] &&
+        printf 'Once upon a time\n/save %s\n' "$tmp/thought.json" | "${think[@]}" --thinking hide > "$tmp/hidden" 2> "$tmp/err" &&
+        [ -z "$(cat "$tmp/hidden")" ] && grep -q '"reasoning_content": "..*"' "$tmp/thought.json" ||
+        { cat "$tmp/shown" "$tmp/hidden" "$tmp/err"; return 1; }
+}
+check "a thought is shown as generate --chat shows it; one that is hidden is kept" thoughts
 
 # One parser of messages: serve and chat --json give a template the same, and refuse the same by name.
 fields()
@@ -197,7 +211,7 @@ ceiling()
     for i in 1 2 3 4 5 6 7 8 9; do echo "Once upon a time there was a dog. It ran to the park and saw a big red ball on the grass."; echo "Then $i?"; done |
         talk -v -n 4 --context 1024 --memory "$1" > "$tmp/long" || { cat "$tmp/err"; return 1; }
     peak=$(sed -n 's/.*peak memory \([0-9.]*\) MiB$/\1/p' "$tmp/err")
-    grep -q 'account: beside  *2.0 MiB' "$tmp/err" || { echo "not said"; cat "$tmp/err"; return 1; }
+    grep -q 'account: beside  *2.1 MiB' "$tmp/err" || { echo "not said"; cat "$tmp/err"; return 1; }
     python3 -c 'import sys; print(sys.argv); assert 4 < float(sys.argv[1]) <= float(sys.argv[2])' "$peak" "${1%MiB}"
 }
 if [ -z "$SANITIZE" ]; then

@@ -9,11 +9,11 @@ static void take(const char *line, size_t len)
     struct chat *c = lines_chat();
     struct err e;
     int32_t *ids;
-    int n, thinks, before = chat_count(c);
-    struct js *j = js_parse_within(line, len, chat_json_bytes(LINES_CONTEXT), "a line", &e);
-    int r = j ? chat_add_object(c, j, "a line", "user", &e) : e.code;
+    int n, thinks, before = chat_messages(c)->n;
+    struct js *j = js_parse_within(line, len, messages_json_bytes(LINES_CONTEXT), "a line", &e);
+    int r = j ? messages_add_object(chat_messages(c), j, "a line", "user", &e) : e.code;
     js_free(j);
-    if (r < 0 ? chat_count(c) != before || !e.msg[0] : chat_count(c) != before + 1)
+    if (r < 0 ? chat_messages(c)->n != before || !e.msg[0] : chat_messages(c)->n != before + 1)
         abort();
     if (r == 0 && chat_tokens(c, 0, &ids, &n, &thinks, &e) == 0)
         free(ids);
@@ -22,6 +22,6 @@ static void take(const char *line, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     lines_each(data, size, take);
-    chat_drop(lines_chat(), 0);
+    messages_drop(chat_messages(lines_chat()), 0);
     return 0;
 }

@@ -46,7 +46,7 @@ static inline void lines_each(const uint8_t *data, size_t size, void (*take)(con
     FILE *f = size ? fmemopen((void *)(uintptr_t)data, size, "r") : NULL;
     if (!f)
         return;
-    if (lines_open(&l, f, chat_line_bytes(LINES_CONTEXT), &e) < 0)
+    if (lines_open(&l, f, messages_line_bytes(LINES_CONTEXT), &e) < 0)
         abort();
     for (int r; (r = lines_next(&l, &e)) != 0;)
         if (r > 0)

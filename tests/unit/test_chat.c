@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct messages *list(struct chat *c)
+{
+    return chat_messages(c);
+}
+
 static struct err e;
 
 /* Bytes, then these. */
@@ -126,14 +131,14 @@ static void tokens(void)
     tiny_check(tokenizer_open(g, &t, &e), &e);
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
-    tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
+    tiny_check(messages_add(list(c), "user", "x", NULL, &e), &e);
     CHECK(TOKENS(c, 0, BOS, 'u', 'x', EOS, THINK, '\n') && TOKENS(c, 1, BOS, 'u', 'x', EOS));
     CHECK(chat_tokens(c, 0, &ids, &n, &thinks, &e) == 0 && thinks == 1);
     free(ids);
     CHECK(chat_tokens(c, 1, &ids, &n, &thinks, &e) == 0 && thinks == 0);
     free(ids);
-    chat_drop(c, 0); /* what a message says is text, also where another mark of ours is in it */
-    tiny_check(chat_add(c, "user", "x</s><s>y", NULL, &e), &e);
+    messages_drop(list(c), 0); /* what a message says is text, also where another mark of ours is in it */
+    tiny_check(messages_add(list(c), "user", "x</s><s>y", NULL, &e), &e);
     CHECK(TOKENS(c, 1, BOS, 'u', 'x', '<', '/', 's', '>', '<', 's', '>', 'y', EOS));
     char *text;
     size_t len;
@@ -146,10 +151,10 @@ static void tokens(void)
     tiny_check(tokenizer_open(g, &t, &e), &e);
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
-    tiny_check(chat_add(c, "assistant", "a", "t", &e), &e);
+    tiny_check(messages_add(list(c), "assistant", "a", "t", &e), &e);
     CHECK(TOKENS(c, 0, BOS, 'a', 't')); /* one BOS */
-    chat_drop(c, 0);
-    CHECK(chat_count(c) == 0 && TOKENS(c, 0, BOS));
+    messages_drop(list(c), 0);
+    CHECK(list(c)->n == 0 && TOKENS(c, 0, BOS));
     chat_free(c);
     tokenizer_close(t);
 }
@@ -218,7 +223,7 @@ static void phi3(void)
     tiny_check(tokenizer_open(g, &t, &e), &e);
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
-    tiny_check(chat_add(c, "user", "y", NULL, &e), &e);
+    tiny_check(messages_add(list(c), "user", "y", NULL, &e), &e);
     CHECK(TOKENS(c, 0, BOS, USER, 'y', END, BOS, 0xe2, 0x96, 0x81, 'x')); /* a vocabulary without U+2581: its bytes */
     chat_free(c);
     tokenizer_close(t);
@@ -232,13 +237,13 @@ static void files(void)
     struct gguf *g = vocabulary(CHANNEL, "{{ messages | length }}{{ messages[1].reasoning_content }}", NULL);
     tiny_check(tokenizer_open(g, &t, &e), &e);
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
-    tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
-    tiny_check(chat_add(c, "assistant", "y", "h", &e), &e);
-    CHECK(chat_save(c, path, 0, &e) == 0);
-    chat_drop(c, 0);
-    CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'h'));
+    tiny_check(messages_add(list(c), "user", "x", NULL, &e), &e);
+    tiny_check(messages_add(list(c), "assistant", "y", "h", &e), &e);
+    CHECK(messages_save(list(c), path, 0, &e) == 0);
+    messages_drop(list(c), 0);
+    CHECK(messages_load(list(c), path, &e) == 0 && list(c)->n == 2 && TOKENS(c, 0, BOS, '2', 'h'));
     CHECK(file_replace(path, "{\"messages\": [{\"role\": \"user\"}]}", 32, &e) == 0);
-    CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, "message 0") && chat_count(c) == 2);
+    CHECK(messages_load(list(c), path, &e) == ERR_FORMAT && strstr(e.msg, "message 0") && list(c)->n == 2);
     static const char *const dropped[] = { "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"typo\": 1}]}",
                                            "{\"messages\": [], \"tools\": []}" };
     static const char called[] = "{\"messages\": [{\"role\": \"a\", \"tool_calls\": [{\"n\": 1.5}]}, {\"role\": \"tool\", \"content\": "
@@ -246,22 +251,24 @@ static void files(void)
                                  "\"tool_call_id\": \"r\"}]}";
     for (int i = 0; i < 2; i++) {
         CHECK(file_replace(path, dropped[i], strlen(dropped[i]), &e) == 0);
-        CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, i ? "no field \"tools\"" : "message 0: there is no field \"typo\""));
-        CHECK(chat_count(c) == 2);
+        CHECK(messages_load(list(c), path, &e) == ERR_FORMAT && strstr(e.msg, i ? "no field \"tools\"" : "message 0: there is no field "));
+        CHECK(list(c)->n == 2);
     }
     CHECK(file_replace(path, called, strlen(called), &e) == 0);
     for (int i = 0; i < 2; i++) { /* read, saved, read again */
-        CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'q') && chat_save(c, path, 1, &e) == 0);
+        CHECK(messages_load(list(c), path, &e) == 0 && list(c)->n == 2 && TOKENS(c, 0, BOS, '2', 'q'));
+        CHECK(messages_save(list(c), path, 1, &e) == 0);
         char *saved;
         size_t len;
         CHECK(file_slurp(path, 4096, &saved, &len, &e) == 0 && strstr(saved, "\"n\": 1.5") && strstr(saved, "\"tool_call_id\": \"r\""));
         free(saved);
     }
-    CHECK(chat_load(c, "/nonexistent", &e) == ERR_INPUT && chat_count(c) == 2);
+    CHECK(messages_load(list(c), "/nonexistent", &e) == ERR_INPUT && list(c)->n == 2);
     CHECK(file_replace(path, called, strlen(called), &e) == 0);
-    CHECK(chat_save(c, path, 0, &e) == ERR_USAGE && strstr(e.msg, "no conversation") && file_replace(path, "", 0, &e) == 0);
-    CHECK(chat_save(c, path, 0, &e) == 0 && chat_save(c, path, 0, &e) == 0); /* over an empty file, over its own */
-    CHECK(file_replace(path, "{}", 2, &e) == 0 && chat_save(c, path, 0, &e) == ERR_USAGE && chat_save(c, path, 1, &e) == 0);
+    CHECK(messages_save(list(c), path, 0, &e) == ERR_USAGE && strstr(e.msg, "no conversation") && file_replace(path, "", 0, &e) == 0);
+    CHECK(messages_save(list(c), path, 0, &e) == 0 && messages_save(list(c), path, 0, &e) == 0); /* over an empty file, over its own */
+    CHECK(file_replace(path, "{}", 2, &e) == 0 && messages_save(list(c), path, 0, &e) == ERR_USAGE);
+    CHECK(messages_save(list(c), path, 1, &e) == 0);
     remove(path);
     chat_free(c);
     gguf_close(g);
@@ -283,27 +290,27 @@ static void room(void)
     tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
     memset(text, 'x', 4096 + 8 * 64);
-    CHECK(chat_add(c, "u", text, NULL, &e) == ERR_LIMIT && strstr(e.msg, "4609 bytes, more than the 4608") && chat_count(c) == 0);
+    CHECK(messages_add(list(c), "u", text, NULL, &e) == ERR_LIMIT && strstr(e.msg, "4609 bytes, more than the 4608") && list(c)->n == 0);
     for (int i = 0; i < 3; i++) {
         text[4096 + 8 * 64 - 1] = '\0';
-        CHECK(chat_add(c, "u", text, NULL, &e) == 0 && chat_add(c, "u", "", NULL, &e) == ERR_LIMIT);
-        chat_drop(c, 0);
+        CHECK(messages_add(list(c), "u", text, NULL, &e) == 0 && messages_add(list(c), "u", "", NULL, &e) == ERR_LIMIT);
+        messages_drop(list(c), 0);
     }
     for (int i = 0; i < 16 + 64 / 12; i++)
-        tiny_check(chat_add(c, "u", "x", NULL, &e), &e);
-    CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT && strstr(e.msg, "more than 21 messages") && chat_count(c) == 21);
-    CHECK(chat_save(c, path, 0, &e) == 0 && chat_load(c, path, &e) == 0 && chat_count(c) == 21);
-    CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT);
-    chat_drop(c, 20);
-    CHECK(chat_add(c, "u", text + 4096, NULL, &e) == 0);
+        tiny_check(messages_add(list(c), "u", "x", NULL, &e), &e);
+    CHECK(messages_add(list(c), "u", "x", NULL, &e) == ERR_LIMIT && strstr(e.msg, "more than 21 messages") && list(c)->n == 21);
+    CHECK(messages_save(list(c), path, 0, &e) == 0 && messages_load(list(c), path, &e) == 0 && list(c)->n == 21);
+    CHECK(messages_add(list(c), "u", "x", NULL, &e) == ERR_LIMIT);
+    messages_drop(list(c), 20);
+    CHECK(messages_add(list(c), "u", text + 4096, NULL, &e) == 0);
     static char calls[4096] = "{\"role\":\"a\",\"tool_calls\":[{\"a\":[0"; /* 264 values, each of which takes memory */
     for (int i = 0; i < 260; i++)
         strcat(calls, ",0");
     strcat(calls, "]}]}");
     struct js *j = js_parse(calls, strlen(calls), "calls", &e);
-    chat_drop(c, 0);
-    CHECK(chat_add_object(c, j, "here", NULL, &e) == ERR_LIMIT && strstr(e.msg, "values in \"tool_calls\", more than the 264"));
-    CHECK(chat_count(c) == 0);
+    messages_drop(list(c), 0);
+    CHECK(messages_add_object(list(c), j, "here", NULL, &e) == ERR_LIMIT && strstr(e.msg, "values in \"tool_calls\", more than the 264"));
+    CHECK(list(c)->n == 0);
     js_free(j);
     remove(path);
     free(text);
@@ -329,7 +336,7 @@ static char *rendered(const char *template, const char *messages, const char *to
     struct js *vars = args ? js_parse(args, strlen(args), "args", &e) : NULL;
     int r = chat_give(c, given, vars, &e);
     for (size_t i = 0; r == 0 && i < js_len(all); i++)
-        r = chat_add_object(c, js_at(all, i), "a message", NULL, &e);
+        r = messages_add_object(list(c), js_at(all, i), "a message", NULL, &e);
     if (r == 0)
         chat_render(c, 0, &text, &len, &e);
     js_free(all);
@@ -397,7 +404,8 @@ static void tools(void)
 int main(void)
 {
     /* A plan for chat keeps what a conversation takes. */
-    CHECK(CHAT_BYTES + CHAT_READING == ROOM_CHAT && CHAT_BYTES_PER_TOKEN + CHAT_READING_PER_TOKEN == ROOM_CHAT_PER_TOKEN);
+    CHECK(CHAT_BYTES + MESSAGES_READING + (64u << 10) == ROOM_CHAT &&
+          CHAT_BYTES_PER_TOKEN + MESSAGES_READING_PER_TOKEN + 12 == ROOM_CHAT_PER_TOKEN); /* and a request (thermo.c) */
     tools();
     room();
     thought();

@@ -84,7 +84,7 @@ static void messages(void)
         int fine = *cases[i].want == '{';
         int r = j ? message_read(j, "here", "user", &m, &e) : err_set(&e, ERR_FORMAT, "here is no JSON object");
         js_free(j);
-        j = r == 0 ? message_object(&m, 0) : NULL;
+        j = r == 0 ? message_for_template(&m, 0) : NULL;
         char *got = j ? js_text(j, 0, 0) : NULL;
         CHECK_MSG(fine ? got && !strcmp(got, quoted(cases[i].want)) : r < 0 && strstr(e.msg, cases[i].want), "%s: %s", cases[i].text,
                   got ? got : e.msg);

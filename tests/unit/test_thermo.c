@@ -30,6 +30,7 @@ static const char *const fields[KINDS] = {
 struct answer {
     int32_t tokens[TOKENS];
     int n, ended, pauses, offered; /* pauses: of each token this often first */
+    int shared;
     char stop[16];
     struct thermo_error error;
     atomic_int over;
@@ -51,6 +52,7 @@ static int take(void *ctx, const struct thermo_event *ev)
     }
     snprintf(a->stop, sizeof a->stop, "%s", ev->stop);
     a->error = ev->error;
+    a->shared = ev->shared_tokens;
     a->ended++;
     if (a->submits) {
         const struct thermo_request q = { .size = sizeof q, .fields = fields[0], .fields_bytes = strlen(fields[0]) };
@@ -573,6 +575,43 @@ static int described(struct thermo *t, const char *words)
 
 #define ASKS "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"n\": 12, \"ignore_eos\": true, \"seed\": 3"
 
+/* As thermo-run chat has it: one request at a time, whose messages grow; a turn does not read anew what was read. */
+static void conversation(void)
+{
+    static const char first[] = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz";
+    const char *const more[] = { "-q", "--no-mlock", "--chat-template", template_path, NULL };
+    struct thermo_options o = { .size = sizeof o, .model = pack_path, .plan = plan_path, .more = more, .conversation = 1, .calls = 1 };
+    struct thermo *t = NULL;
+    struct thermo_error e = { 0 };
+    struct answer a = { .n = 0 }, b = { .n = 0 };
+    char asks[400];
+    uint64_t id;
+    FILE *f = fopen(template_path, "w");
+    CHECK(f && fputs("{% for m in messages %}{{ m.content }}{% endfor %}", f) > 0 && fclose(f) == 0);
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "options.calls does not go with it"));
+    o.calls = 0;
+    o.requests = 2;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "options.requests does not go with it"));
+    o.requests = 0;
+    o.sequences = 2;
+    CHECK(thermo_open(&o, &t, &e) == THERMO_E_USAGE && strstr(e.message, "options.sequences does not go with it"));
+    o.sequences = 0;
+    CHECK_MSG(thermo_open(&o, &t, &e) == 0, "%s", e.message);
+    snprintf(asks, sizeof asks, "{\"n\": 2, \"ignore_eos\": true, \"messages\": [{\"role\": \"user\", \"content\": \"%s\"}]}", first);
+    const struct thermo_request q = { .size = sizeof q, .fields = asks, .fields_bytes = strlen(asks) };
+    CHECK_MSG(thermo_submit(t, &q, take, &a, &id, &e) == 0, "%s", e.message);
+    CHECK(thermo_submit(t, &q, take, &b, &id, &e) == THERMO_E_FULL);
+    drain(t);
+    CHECK(a.ended == 1 && a.shared == 0 && a.n == 2);
+    snprintf(asks, sizeof asks, "{\"n\": 2, \"ignore_eos\": true, \"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, "
+             "{\"role\": \"user\", \"content\": \"xyz\"}]}", first);
+    const struct thermo_request next = { .size = sizeof next, .fields = asks, .fields_bytes = strlen(asks) };
+    CHECK_MSG(thermo_submit(t, &next, take, &b, &id, &e) == 0, "%s", e.message);
+    drain(t);
+    CHECK_MSG(b.ended == 1 && b.shared == 32, "%d shared", b.shared);
+    thermo_close(t);
+}
+
 /* The template begins a thought, which this model does not end. */
 static void messages(void)
 {
@@ -824,6 +863,7 @@ int main(void)
     interrupts();
     known_before();
     wrong();
+    conversation();
     messages();
     schemas_and_calls();
     logits();

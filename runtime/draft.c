@@ -105,26 +105,6 @@ static int with_room(const struct draft *d, const struct session *s, int most)
     return most < room ? most : room;
 }
 
-int draft_guess(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
-{
-    struct draft *d = ctx;
-    struct session *mine = &d->sessions[0];
-    int r;
-    *class = 0;
-    if ((most = with_room(d, s, most)) <= 0)
-        return 0;
-    r = follow(mine, s, e);
-    mine->sampler = s->sampler; /* the numbers that the session will draw with */
-    for (int i = 0; i < most && r >= 0; i++) {
-        int32_t fed = i ? out[i - 1] : last;
-        if ((r = session_draw(mine, &fed, 1, SESSION_PREDICTED, d->never, d->n_never, &out[i], e)) < 0)
-            return err_wrap(e, "draft model");
-    }
-    return r < 0 ? err_wrap(e, "draft model") : most;
-}
-
-/* ---- several ---- */
-
 /* A pass over asks that want a guess more; each draft session's next token is drawn. */
 static int guess_each(struct draft *d, int n, struct err *e)
 {

@@ -3,7 +3,7 @@
 
 /* A second, smaller packed model that guesses what the first one will draw (session/guess.h). Both have the same tokens. Its own
  * plan says how it runs; its memory is taken out of the first one's limit. */
-#include "runtime/session/guess_together.h"
+#include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
 struct draft {
@@ -14,8 +14,6 @@ struct draft {
     struct guess_ask **asks;  /* [sequences] */
     int32_t (*fed)[2];        /* [sequences]: what goes in before the first guess */
     int sequences;
-    const int32_t *never;  /* [n_never]: tokens that draft_guess does not guess; the caller's */
-    int n_never;
 };
 
 /* Opens the files, loads nothing large: afterwards draft_bytes are what it takes. main: kernels, token, and what to do without. memory
@@ -29,12 +27,9 @@ int draft_check(const struct draft *d, const struct setup *main, struct err *e);
 int draft_start(struct draft *d, struct err *e); /* loads it */
 void draft_close(struct draft *d); /* accepts a zeroed one */
 
-/* A guess_source; ctx: a struct draft. It draws as the session's own sampler will, with the same numbers: the better the two models
- * agree, the more guesses are right, for random draws too. Whatever the session holds, the draft takes in first. */
-guess_source draft_guess;
-
-/* The same for several sessions at once, whose places in the KV cache are below `sequences`: a pass of the draft makes a guess for each.
- * ctx: a struct draft. */
+/* ctx: a struct draft. It draws as the sessions' own samplers will, with the same numbers: the better the two models agree, the more
+ * guesses are right, for random draws too. Whatever a session holds, the draft takes in first; a pass of it makes a guess for each.
+ * Places of sessions in the KV cache are below `sequences`. */
 guess_many draft_guess_many;
 
 #endif

@@ -387,24 +387,3 @@ int mtp_guess_many(void *ctx, struct guess_ask *asks, int n, struct err *e)
             engine_keep_positions(m->engine, asks[i].s->seq, m->texts[asks[i].s->seq].pos);
     return r;
 }
-
-/* ---- of one text ---- */
-
-static struct guess_ask ask(const struct mtp *m, const struct session *s, int32_t last, int32_t *out, int most)
-{
-    return (struct guess_ask){ .s = s, .last = last, .never = m->never, .n_never = m->n_never, .most = most, .out = out };
-}
-
-int mtp_ready(void *ctx, const struct session *s, struct err *e)
-{
-    struct guess_ask a = ask(ctx, s, 0, NULL, 1);
-    return mtp_ready_many(ctx, &a, 1, e);
-}
-
-int mtp_guess(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
-{
-    struct guess_ask a = ask(ctx, s, last, out, most);
-    int r = mtp_guess_many(ctx, &a, 1, e);
-    *class = 0;
-    return r < 0 ? r : a.n;
-}

@@ -8,8 +8,6 @@
  *     mtp_open(&m, file, e)                              before the model's setup is opened, with beside_of = mtp_beside, ctx = &m
  *     mtp_check(&m, &setup, e)                           afterwards, and the engine: mtp_start(&m, &setup, engine, e)
  *     session_init(..., { .watcher = &mtp_watcher, .watcher_ctx = &m })
- *     guess_init(..., { .source = mtp_guess, .ready = mtp_ready, .ctx = &m, .costly = 1 })
- * or, for several texts,
  *     batch_init(..., { .guesses = { .source = mtp_guess_many, .ready = mtp_ready_many, .watcher = &mtp_watcher, .ctx = &m,
  *                                    .costly = 1 } })
  *
@@ -20,7 +18,7 @@
  * Where a session's positions are taken back further than to where guesses began, for a later turn of a conversation, or where one begins
  * with not all of another's, the last that stays may have been taken in with another token than follows now, which costs guesses and no
  * more. Memory: all of it is in mtp_beside's account, the engine's and what this module takes. One thread. */
-#include "runtime/session/guess_together.h"
+#include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
 /* What the layer holds of a session. */
@@ -42,8 +40,6 @@ struct mtp {
     uint32_t *hot;          /* [blocks][parts] */
     struct engine_batch *batches;
     struct engine *engine;
-    const int32_t *never;   /* [n_never]: tokens that mtp_guess does not guess; the caller's */
-    int n_never;
     int sequences, rows;
     struct mtp_text *texts; /* [sequences]: of each place of the model's KV cache */
     float *waiting;         /* f32[sequences][rows][d_model] */
@@ -71,10 +67,8 @@ void mtp_close(struct mtp *m); /* accepts a zeroed one */
 
 extern const struct session_watcher mtp_watcher;
 
-/* As draft_guess and draft_guess_many, they draw with the numbers that the sessions' samplers will draw with. Of several texts each pass of
- * the layer makes a guess for each. */
-guess_ready mtp_ready;
-guess_source mtp_guess;
+/* As draft_guess_many, they draw with the numbers that the sessions' samplers will draw with. Each pass of the layer makes a guess for each
+ * text. */
 guess_many mtp_ready_many, mtp_guess_many;
 
 #endif

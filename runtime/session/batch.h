@@ -18,12 +18,12 @@
  * read, or goes on with the session of one that has ended, which stays as long as nobody needs its place or its pages. `twins` of a text
  * share its whole prompt.
  *
- * Guesses (guess_together.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
+ * Guesses (guess.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
  * guess counts where it is what the text's sampler draws, so texts are those without guesses. A source whose own numbers are none
  * (ERR_FORMAT, ERR_LIMIT) is not asked again, and texts go on without.
  *
  * Nothing here allocates but batch_init: a text is the caller's, and in a list while it waits. One thread. */
-#include "runtime/session/guess_together.h"
+#include "runtime/session/guess.h"
 #include "runtime/session/pace.h"
 #include "runtime/session/session.h"
 

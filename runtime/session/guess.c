@@ -1,32 +1,15 @@
-/* The session holds every token but the last one drawn, so a pass begins with that one and guesses what follows. Accepted tokens are
- * handed out one by one before the next pass. */
 #include "runtime/session/guess.h"
-
-#include "common/base/progress.h"
 
 #include <assert.h>
 #include <math.h>
 
 #define PRIOR      2.0  /* guesses that count half true before any was tried */
-#define MORE_FIRST 0.25 /* x before it was measured */
 #define LOOKUP     8    /* the longest run that is told from longer ones */
 #define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
 #define PAUSE_MOST 1024
-#define REFRESHED  0.5  /* the weight of what t1 was before a pass that tells what it is now */
-
-void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
-{
-    assert(c->most >= 0 && c->most <= GUESS_MOST);
-    *g = (struct guess){ .c = *c, .s = s, .more = MORE_FIRST };
-    g->lasts[1] = 1;
-    if (c->plan && c->plan->n)
-        g->each = c->guess_ns / plan_pass_ns(c->plan, 1);
-}
-
-void guess_begin(struct guess *g)
-{
-    g->n = g->at = g->begun = 0;
-}
+#define AVERAGED   10   /* passes: older ones weigh less */
+#define PAYS       1.05 /* times the rate of no guesses that some have to promise, for times are not that certain */
+#define MORE_FIRST 0.25 /* of a pass over one token, for each further one, where no plan says */
 
 /* ---- prompt lookup ---- */
 
@@ -39,13 +22,12 @@ static int run_before(const int32_t *ids, int n, int end)
     return k;
 }
 
-int guess_lookup(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
+static void lookup(struct guess_ask *a)
 {
-    const int32_t *ids = session_ids(s);
-    int n = session_n_pos(s), best = 0, at = 0;
-    (void)ctx, (void)e;
+    const int32_t *ids = session_ids(a->s);
+    int n = session_n_pos(a->s), best = 0, at = 0;
     for (int i = n - 1; i >= 0 && best < LOOKUP; i--) {
-        if (ids[i] != last)
+        if (ids[i] != a->last)
             continue;
         int length = 1 + run_before(ids, n, i);
         if (length > best) {
@@ -54,59 +36,27 @@ int guess_lookup(void *ctx, const struct session *s, int32_t last, int32_t *out,
         }
     }
     if (!best)
-        return 0;
-    *class = best == 1 ? 0 : best == 2 ? 1 : best <= 4 ? 2 : 3;
-    for (int i = 0; i < most; i++) /* what it does not hold yet is what was guessed */
-        out[i] = at + i < n ? ids[at + i] : at + i == n ? last : out[at + i - n - 1];
-    return most;
+        return;
+    a->class = best == 1 ? 0 : best == 2 ? 1 : best <= 4 ? 2 : 3;
+    for (int i = 0; i < a->most; i++) /* what it does not hold yet is what was guessed */
+        a->out[i] = at + i < n ? ids[at + i] : at + i == n ? a->last : a->out[at + i - n - 1];
+    a->n = a->most;
 }
 
-/* ---- how many ---- */
+int guess_lookup_many(void *ctx, struct guess_ask *asks, int n, struct err *e)
+{
+    (void)ctx, (void)e;
+    for (int i = 0; i < n; i++)
+        if (asks[i].most > 0)
+            lookup(&asks[i]);
+    return 0;
+}
+
+/* ---- a class ---- */
 
 double guess_class_share(const struct guess_class *k)
 {
     return (k->accepted + PRIOR / 2) / (k->tried + PRIOR);
-}
-
-/* By how much the plan's time of n tokens, against one token's, is too short: as measured, or between those that were measured; beyond
- * them as of the nearest. */
-static double correction(const struct guess *g, int n)
-{
-    int below = n, above = n;
-    while (g->lasts[below] <= 0) /* one token's is known */
-        below--;
-    while (above <= GUESS_MOST + 1 && g->lasts[above] <= 0)
-        above++;
-    double first = plan_pass_ns(g->c.plan, 1), low = g->lasts[below] * first / plan_pass_ns(g->c.plan, below);
-    if (above > GUESS_MOST + 1 || above == below)
-        return low;
-    double high = g->lasts[above] * first / plan_pass_ns(g->c.plan, above);
-    return low + (high - low) * (n - below) / (above - below);
-}
-
-/* A pass over n guesses, in parts of t1. */
-static double lasts(const struct guess *g, int n)
-{
-    const struct plan_guesses *p = g->c.plan;
-    if (!p || !p->n)
-        return 1 + n * g->more;
-    return fmax(1, correction(g, n + 1) * plan_pass_ns(p, n + 1) / plan_pass_ns(p, 1));
-}
-
-int guess_paying(const struct guess *g, int class)
-{
-    double a = guess_class_share(&g->of[class]), tokens = 1, term = 1, best = 1;
-    int paying = 0;
-    for (int k = 1; k <= g->c.most; k++) {
-        term *= a;
-        tokens += term;
-        double rate = tokens / (lasts(g, k) + k * g->each);
-        if (rate > best) {
-            best = rate;
-            paying = k;
-        }
-    }
-    return paying;
 }
 
 void guess_class_learn(struct guess_class *k, int n, int accepted)
@@ -127,110 +77,96 @@ int guess_class_due(struct guess_class *k)
     return 1;
 }
 
-/* Of n guesses, those that are tried. */
-static int take(struct guess *g, int class, int n)
+/* ---- times ---- */
+
+static double step_ns(const struct plan_batch *b)
 {
-    if (g->c.always)
-        return n;
-    if (g->pass_ns <= 0 || g->since >= GUESS_REFRESH) /* the first pass, too, tells what one takes */
+    return b->batch * 1e9 / b->predicted.tokens_per_s;
+}
+
+/* A pass of so many tokens without what was measured: only its course counts. */
+static double course(const struct guess_times *t, int tokens)
+{
+    int i = 1;
+    if (t->n_batches < 2 && t->plan && t->plan->n >= 2)
+        return fmax(1, plan_pass_ns(t->plan, tokens));
+    if (t->n_batches < 2)
+        return 1 + MORE_FIRST * (tokens - 1);
+    while (i + 1 < t->n_batches && t->batches[i].batch < tokens)
+        i++;
+    const struct plan_batch *a = &t->batches[i - 1], *b = &t->batches[i];
+    double slope = (step_ns(b) - step_ns(a)) / (b->batch - a->batch);
+    double ns = step_ns(a) + (slope > 0 ? slope : 0) * (tokens - a->batch);
+    return ns > 0 ? ns : 1;
+}
+
+double guess_times_ns(const struct guess_times *t, int tokens)
+{
+    int below = tokens, above = tokens;
+    if (!t->measured)
         return 0;
-    int paying = guess_paying(g, class);
-    if (paying)
-        return n < paying ? n : paying;
-    if (!guess_class_due(&g->of[class]))
-        return 0;
-    return n < GUESS_TRIED ? n : GUESS_TRIED;
+    while (below > 0 && t->ns[below] <= 0)
+        below--;
+    while (above <= SESSION_MOST && t->ns[above] <= 0)
+        above++;
+    int low = below > 0 ? below : above, high = above <= SESSION_MOST ? above : low;
+    double x = t->ns[low] / course(t, low), y = t->ns[high] / course(t, high);
+    return course(t, tokens) * (high > low ? x + (y - x) * (tokens - low) / (high - low) : x);
 }
 
-/* A pass over n guesses, of which `accepted` came true, took so long. */
-static void learn(struct guess *g, int class, int n, int accepted, double ns)
+void guess_times_took(struct guess_times *t, int tokens, double ns)
 {
-    g->stats.n_by[n + 1]++;
-    g->stats.ns_by[n + 1] += (uint64_t)ns;
-    if (n == 0) {
-        double before = g->pass_ns <= 0 ? 0 : g->since >= GUESS_REFRESH ? REFRESHED : GUESS_MEMORY;
-        g->pass_ns = before * g->pass_ns + (1 - before) * ns;
-        g->since = 0;
-        return;
+    assert(tokens >= 1 && tokens <= SESSION_MOST);
+    double *was = &t->ns[tokens];
+    t->measured += *was <= 0;
+    t->n[tokens] += t->n[tokens] < AVERAGED;
+    *was += (ns - *was) / t->n[tokens];
+}
+
+/* ---- how many ---- */
+
+/* The text whose next guess most likely counts, or -1; *gain: how likely. */
+static int next(const struct guess_want *w, int n, double *gain)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        double a = w[i].share;
+        if (w[i].k >= w[i].most)
+            continue;
+        for (int k = 0; k < w[i].k; k++)
+            a *= w[i].share;
+        if (best < 0 || a > *gain) {
+            best = i;
+            *gain = a;
+        }
     }
-    g->since++;
-    g->stats.passes++;
-    g->stats.guessed += (uint64_t)n;
-    g->stats.accepted += (uint64_t)accepted;
-    g->stats.tried += (uint64_t)(accepted + (accepted < n));
-    guess_class_learn(&g->of[class], n, accepted);
-    if (g->pass_ns > 0) {
-        double now = ns / g->pass_ns, *was = &g->lasts[n + 1];
-        g->more = GUESS_MEMORY * g->more + (1 - GUESS_MEMORY) * fmax(0, (now - 1) / n);
-        *was = *was > 0 ? GUESS_MEMORY * *was + (1 - GUESS_MEMORY) * now : now;
+    return best;
+}
+
+/* Gives so many guesses out, or as many as there can be; *best: with how many of them most tokens are made in a time. */
+static void give(const struct guess_times *t, struct guess_want *w, int n, int most, double each_ns, int *best)
+{
+    double tokens = n, rate = n / guess_times_ns(t, n) * PAYS, gain = 0;
+    int given = 0;
+    for (int i = 0; i < n; i++)
+        w[i].k = 0;
+    *best = 0;
+    for (int i; given < most && (i = next(w, n, &gain)) >= 0;) {
+        w[i].k++;
+        given++;
+        tokens += gain;
+        double ns = guess_times_ns(t, n + given), least = guess_times_ns(t, n);
+        double now = tokens / ((ns > least ? ns : least) + given * each_ns);
+        if (now > rate) {
+            rate = now;
+            *best = given;
+        }
     }
 }
 
-static void took_to_guess(struct guess *g, int n, double ns)
+void guess_share_out(const struct guess_times *t, struct guess_want *wants, int n, int room, double each_ns)
 {
-    g->stats.source_ns += (uint64_t)ns;
-    if (n > 0 && g->pass_ns > 0) {
-        double each = ns / g->pass_ns / n;
-        g->each = g->measured ? GUESS_MEMORY * g->each + (1 - GUESS_MEMORY) * each : each;
-        g->measured = 1;
-    }
-}
-
-/* ---- passes ---- */
-
-/* The last token and what is guessed to follow it. */
-static int pass(struct guess *g, int room, struct err *e)
-{
-    int32_t ids[GUESS_MOST + 1] = { g->drawn[g->n - 1] };
-    int most = g->c.most, class = 0, n = 0;
-    int context = engine_configuration(g->s->engine)->choice.context - session_n_pos(g->s) - 1, chunk = session_most(g->s) - 1;
-    most = most < room - 1 ? most : room - 1;
-    most = most < context ? most : context;
-    most = most < chunk ? most : chunk;
-    if (most > 0 && g->c.costly)
-        most = take(g, 0, most);
-    int64_t start = progress_now_ns(), asked;
-    if (most > 0 && g->c.ready) {
-        if ((n = g->c.ready(g->c.ctx, g->s, e)) < 0)
-            return n;
-        asked = progress_now_ns();
-        g->stats.source_ns += (uint64_t)(asked - start);
-        start = asked;
-    }
-    asked = start;
-    if (most > 0) {
-        n = g->c.source(g->c.ctx, g->s, ids[0], ids + 1, most, &class, e);
-        if (n < 0)
-            return n;
-        asked = progress_now_ns();
-        took_to_guess(g, n, (double)(asked - start));
-        n = n > 0 && !g->c.costly ? take(g, class, n) : n;
-    }
-    g->n = session_draw(g->s, ids, n + 1, g->c.mode, g->c.never, g->c.n_never, g->drawn, e);
-    if (g->n > 0)
-        learn(g, class, n, g->n - 1, (double)(progress_now_ns() - asked));
-    return g->n;
-}
-
-int32_t guess_next(struct guess *g, int room, struct err *e)
-{
-    int r;
-    if (!g->begun) {
-        int32_t id = session_sample_but(g->s, g->c.never, g->c.n_never, e);
-        g->begun = id >= 0;
-        g->drawn[0] = id;
-        g->n = g->at = 1;
-        return id;
-    }
-    if (g->at == g->n) {
-        if ((r = pass(g, room, e)) < 0)
-            return r;
-        g->at = 0;
-    }
-    return g->drawn[g->at++];
-}
-
-int guess_full(const struct guess *g)
-{
-    return g->at == g->n && session_n_pos(g->s) == engine_configuration(g->s->engine)->choice.context;
+    int best, all = SESSION_MOST - n;
+    give(t, wants, n, room < all ? room : all, each_ns, &best);
+    give(t, wants, n, best, each_ns, &best);
 }

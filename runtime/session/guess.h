@@ -4,21 +4,22 @@
 /* Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192): somebody guesses the next tokens cheaply, and one pass of the model
  * says how many of them it would have drawn. A pass over k + 1 tokens reads each weight once, so it takes less than k + 1 passes.
  *
- *     guess_init(&g, &config, &session);        the session holds the prompt
- *     while (...) id = guess_next(&g, room, e); tokens in order, as session_sample and session_feed give them
- *
  * The text is the one without guesses, token for token, whatever is guessed: a guess counts only where it is the token that the
- * session's sampler draws there, with the number that it would have drawn with (session_draw). Guesses of a source that names one
- * token a place are accepted with the probability that the model gives it, which is what rejection sampling does with such guesses.
+ * session's sampler draws there, with the number that it would have drawn with. Guesses of a source that names one token a place are
+ * accepted with the probability that the model gives it, which is what rejection sampling does with such guesses.
  *
- * How many: as many as pay, by what passes have taken and how often guesses came true, in classes that the source tells apart.
- * A pass over n tokens is taken to last t1 (1 + (n - 1) x), or, where a plan says how long passes last, t1 c t(n) / t(1), where c is what
- * measured ones of n tokens, or the next lengths, lasted in place of that, 1 to begin with; and each guess y t1; all are averages of
- * the last passes. With a share a of guesses that come true, k
- * guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more rarely, so that guessing in vain costs
- * a few hundredths. Times decide how tokens are grouped and nothing else.
+ * How many, for several texts in one pass (batch.h): a pass over n tokens, the last one of each text and guesses behind them, takes
+ * t(n), and each guess y for its source. A text whose guesses come true with share a makes 1 + a + ... + a^k tokens with k of them. Of
+ * all ways to give so many guesses to texts the one that makes most tokens gives each next guess to the text where it most likely
+ * counts, a^(k + 1); of all numbers the one with most tokens in t(n) + guesses y is taken, none where that is not a twentieth more than
+ * without guesses. Shares are each text's own, so one that guesses in vain stops, whatever the others do; where none pay for it, it is
+ * tried again ever more rarely (guess_class_due).
  *
- * No allocation. One thread. */
+ * t(n) is what passes of n tokens took, or, where none was made, the plan's time of n sequences, or, of a plan for one, of one over n
+ * tokens, corrected as for the next numbers that were measured; a plan's last number is gone beyond by its last slope. Without a plan each
+ * token beyond the first is taken to cost a quarter of it.
+ *
+ * Times decide how tokens are grouped and nothing else. One thread; no allocation. */
 #include "common/plan/plan.h"
 
 #include "runtime/session/session.h"
@@ -27,28 +28,36 @@
 #define GUESS_USUAL   8  /* of a pass, where the command line does not say */
 #define GUESS_CLASSES 4
 
-/* Writes at most `most` guesses of what follows tokens ids[n] and then last; *class, 0 to GUESS_CLASSES - 1: guesses that are as good
- * as each other. How many, 0 or more; ERR_*. */
-typedef int guess_source(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e);
+/* A text and what is guessed to follow it. */
+struct guess_ask {
+    const struct session *s;     /* holds all but `last` */
+    int32_t last;
+    const int32_t *never;        /* [n_never]: tokens that are not drawn */
+    int n_never;
+    int most;                    /* guesses, at most */
+    int32_t *out;                /* [most] */
+    int n, class;                /* how many there are, and of which class, 0 to GUESS_CLASSES - 1: guesses that are as good as each other.
+                                  * 0 to begin with */
+};
 
-/* Brings a source up to date with what passes that it was not asked for have added; before it is asked. ERR_*. */
-typedef int guess_ready(void *ctx, const struct session *s, struct err *e);
+/* Guesses for asks[n]; those whose most is 0 get none. ERR_*. */
+typedef int guess_many(void *ctx, struct guess_ask *asks, int n, struct err *e);
 
 /* Prompt lookup: the longest run of tokens at the end that stands somewhere before, its last such place, and what followed there. Classes
  * are its lengths: 1, 2, 3 or 4, more. ctx is not used. */
-guess_source guess_lookup;
+guess_many guess_lookup_many;
 
-struct guess_config {
-    int most;                    /* guesses of a pass, 0 to GUESS_MOST; 0: a token at a time */
-    guess_source *source;
-    guess_ready *ready;          /* or NULL; its time is no part of what a guess takes */
-    void *ctx;
+struct guess_many_config {
+    int most;                    /* guesses of a text in a pass, 1 to GUESS_MOST */
+    guess_many *source;
+    guess_many *ready;           /* or NULL: brings it up to date with what asks' texts have taken in; no part of what a guess takes */
+    const struct session_watcher *watcher; /* of each text's session, or NULL; outlives the guesses */
+    void *ctx;                   /* of all three */
     int costly;                  /* 1: guesses take time, and all are of class 0: the source is asked for those alone that pay */
-    const int32_t *never;        /* [n_never]: tokens that are not drawn; they outlive the guesses */
-    int n_never;
-    enum session_mode mode;      /* of all passes */
-    const struct plan_guesses *plan; /* what passes take, to begin with; it outlives the guesses. NULL or without lengths: not known */
-    double guess_ns;             /* what a guess takes by that plan, until one was made; 0: not known, taken as nothing */
+    double guess_ns;             /* of a guess of one text by the plan, until some were made; 0: not known */
+    const struct plan_batch *batches; /* [n_batches], of the mode that runs; they outlive the guesses. n_batches 0: not known */
+    int n_batches;
+    const struct plan_guesses *plan; /* likewise, of one text over several tokens: counts where there are no several batch sizes; or NULL */
     int always;                  /* for tests and measurements: all that the source says, whether it pays or not */
 };
 
@@ -63,19 +72,6 @@ struct guess_stats {
 struct guess_class {
     double accepted, tried;      /* of the last guesses, older ones weigh less */
     int pause, wait;             /* passes until the next try; how long the next pause is */
-};
-
-struct guess {
-    struct guess_config c;
-    struct session *s;
-    struct guess_stats stats;
-    double pass_ns, more, each;  /* t1, 0 before it is known; x; y */
-    int measured;                /* 1: y was, and is no longer the plan's */
-    double lasts[GUESS_MOST + 2]; /* passes over so many tokens, in parts of t1; 0: none was measured */
-    struct guess_class of[GUESS_CLASSES];
-    int since;                   /* passes with guesses since the last one without */
-    int32_t drawn[GUESS_MOST + 1];
-    int n, at, begun;            /* tokens drawn, of which `at` were handed out */
 };
 
 /* ---- a class, for whoever decides by it ---- */
@@ -93,21 +89,27 @@ int guess_class_due(struct guess_class *k);
 #define GUESS_REFRESH 64 /* passes with guesses before one without, which tells what that takes now */
 #define GUESS_MEMORY  0.9 /* weight of what was seen before, at each pass */
 
-/* ---- one text ---- */
+/* ---- how many ---- */
 
-void guess_init(struct guess *g, const struct guess_config *c, struct session *s);
+/* How long passes of so many tokens take. */
+struct guess_times {
+    const struct plan_batch *batches;
+    const struct plan_guesses *plan;
+    int n_batches, measured;     /* lengths that were */
+    double ns[SESSION_MOST + 1]; /* averages of the last ones; 0: none was made */
+    unsigned char n[SESSION_MOST + 1]; /* how many of them there were, as far as that counts */
+};
 
-/* A new text begins, after tokens that the session holds; what was learned stays. */
-void guess_begin(struct guess *g);
+double guess_times_ns(const struct guess_times *t, int tokens); /* 0: nothing was measured */
+void guess_times_took(struct guess_times *t, int tokens, double ns);
 
-/* The next token, or ERR_*. room: how many tokens are wanted, this one included; >= 1. Before the second token and later ones the
- * context has to have room for one more (guess_full). */
-int32_t guess_next(struct guess *g, int room, struct err *e);
+/* Of each text: how likely a guess is, how many there can be; k is set. */
+struct guess_want {
+    double share;
+    int most, k;
+};
 
-/* 1: the context is full and all tokens were handed out. */
-int guess_full(const struct guess *g);
-
-/* Guesses that pay for a class: 0 to most. */
-int guess_paying(const struct guess *g, int class);
+/* k of wants[n], whose sum is at most `room`. each_ns: of a guess, for its source. */
+void guess_share_out(const struct guess_times *t, struct guess_want *wants, int n, int room, double each_ns);
 
 #endif

@@ -357,44 +357,6 @@ int32_t session_sample(struct session *s, struct err *e)
     return session_sample_but(s, NULL, 0, e);
 }
 
-/* Tokens of the last pass, of which all but the first are guesses, from the one whose logits row 0 of v[rows] gets. */
-static int draw_rows(struct session *s, const int32_t *ids, int n, float *v, int rows, const int32_t *never, int n_never, int32_t *drawn,
-                     struct err *e)
-{
-    size_t d = (size_t)engine_configuration(s->engine)->pack->h.d_model;
-    const float *hidden = session_hidden(s);
-    int first = s->n_pos - n, i = 0, r;
-    do {
-        int row = i % rows, left = n - i < rows ? n - i : rows;
-        if (row == 0 && (r = session_head(s, hidden + (size_t)i * d, left, v, e)) < 0)
-            return r;
-        float *logits = v + (size_t)row * (size_t)n_vocab(s);
-        if ((r = session_check_logits(s, logits, first + i + 1, e)) < 0)
-            return r;
-        drawn[i] = draw(s, logits, first + i + 1, never, n_never);
-        i++;
-    } while (i < n && drawn[i - 1] == ids[i]);
-    return i;
-}
-
-int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode mode, const int32_t *never, int n_never,
-                 int32_t *drawn, struct err *e)
-{
-    int done, rows, r = session_feed(s, ids, n, mode, &done, e);
-    assert(n >= 1 && n <= session_most(s));
-    if (r < 0)
-        return r;
-    if (n == 1) {
-        drawn[0] = session_sample_but(s, never, n_never, e);
-        return drawn[0] < 0 ? drawn[0] : 1;
-    }
-    float *v = session_logits_memory(s, &rows);
-    r = draw_rows(s, ids, n, v, rows, never, n_never, drawn, e);
-    if (r > 0 && r < n)
-        session_rewind(s, s->n_pos - n + r);
-    return r;
-}
-
 void session_allow(struct session *s, const uint64_t *allowed)
 {
     s->sampler.allowed = allowed;

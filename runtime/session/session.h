@@ -128,14 +128,6 @@ int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int
 /* Tokens that may be drawn, a bit each (sample.h), until it is taken back by NULL. */
 void session_allow(struct session *s, const uint64_t *allowed);
 
-/* Takes ids[0] in and, in the same pass, guesses of what follows it, ids[1..n), and draws as if it had been fed a token at a time:
- * drawn[0] follows ids[0], and where it is ids[1], drawn[1] follows that, and so on. never: tokens[n_never] that are not drawn.
- * How many were drawn, 1 to n, or ERR_*. Afterwards the session holds ids[0] and the guesses that came true, not the last token
- * drawn. The sampler draws one number for each token, so text and draws are those without guesses, for greedy and for random draws.
- * 1 <= n <= session_most(), and n tokens have room in the context. */
-int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode mode, const int32_t *never, int n_never,
-                 int32_t *drawn, struct err *e);
-
 /* What it holds by now is the prompt: penalties on what was made (sample.h) are for what follows. */
 void session_prompted(struct session *s);
 
@@ -149,7 +141,7 @@ int session_head(struct session *s, const float *hidden, int n, float *logits, s
 
 /* Whether a token can be drawn by logits f32[n_vocab] after the session's first n_pos tokens: ERR_FORMAT where one is NaN or infinite, or
  * none is finite; ERR_LIMIT, ERR_FORMAT by engine_check_kv. It ends the session, and no other: for whoever takes logits from
- * session_head and a text from neither session_draw nor session_logits, which call it. */
+ * session_head and a text from neither session_step nor session_logits, which call it. */
 int session_check_logits(struct session *s, const float *logits, int n_pos, struct err *e);
 
 /* Room for such logits: f32[*rows][n_vocab], *rows >= 1. Valid until any session of the engine takes a step. One row is this

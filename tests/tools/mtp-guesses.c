@@ -13,14 +13,22 @@ static int failed(const struct err *e)
     return 1;
 }
 
+/* How many of the `most` that were asked for. */
+static int guesses(struct mtp *m, const struct session *s, int32_t last, int32_t *out, int most, int ready, struct err *e)
+{
+    struct guess_ask a = { .s = s, .last = last, .most = most, .out = out };
+    int r = ready ? mtp_ready_many(m, &a, 1, e) : 0;
+    return r < 0 || (r = mtp_guess_many(m, &a, 1, e)) < 0 ? r : a.n;
+}
+
 /* Guess number n of a session that begins anew; its logits. */
 static int guess(struct mtp *m, struct session *s, const int32_t *ids, int n_ids, int n, const float **logits, struct err *e)
 {
     int32_t out[GUESS_MOST];
-    int done, class, made;
+    int done, made;
     session_reset(s);
     int r = session_feed(s, ids, n_ids - 1, SESSION_EXACT, &done, e);
-    if (r < 0 || (n % 2 && mtp_ready(m, s, e) < 0) || (made = mtp_guess(m, s, ids[n_ids - 1], out, n + 1, &class, e)) < 0)
+    if (r < 0 || (made = guesses(m, s, ids[n_ids - 1], out, n + 1, n % 2, e)) < 0)
         return e->code;
     if (made != n + 1)
         return err_set(e, ERR_LIMIT, "%d guesses, %d were asked for", made, n + 1);
@@ -50,10 +58,10 @@ static int run(struct mtp *m, struct session *s, const int32_t *ids, int n_ids, 
 /* Of n tokens. */
 static int count(struct mtp *m, struct session *s, const int32_t *ids, int n_ids, int n, struct err *e)
 {
-    int done, class, right = 0, made, r = session_feed(s, ids, n_ids, SESSION_EXACT, &done, e);
+    int done, right = 0, made, r = session_feed(s, ids, n_ids, SESSION_EXACT, &done, e);
     int32_t guess, last = r < 0 ? r : session_sample(s, e);
     for (int i = 0; i < n && last >= 0; i++) {
-        if ((made = mtp_guess(m, s, last, &guess, 1, &class, e)) < 0 || (r = session_feed(s, &last, 1, SESSION_EXACT, &done, e)) < 0 ||
+        if ((made = guesses(m, s, last, &guess, 1, 0, e)) < 0 || (r = session_feed(s, &last, 1, SESSION_EXACT, &done, e)) < 0 ||
             (last = session_sample(s, e)) < 0)
             return e->code;
         right += made == 1 && guess == last;

@@ -35,11 +35,12 @@ static void make_texts(int n_vocab)
 static int32_t *alone(int t, int n, int most, int32_t *out, struct err *e)
 {
     struct session one;
-    int done, class, made = -1, r = session_init(&one, g, &of[t], e);
+    int done, made = -1, r = session_init(&one, g, &of[t], e);
     if (r < 0)
         return NULL;
-    if ((r = session_feed(&one, ids[t], n, SESSION_EXACT, &done, e)) == 0)
-        made = mtp_guess(&m, &one, ids[t][n], out, most, &class, e);
+    struct guess_ask a = { .s = &one, .last = ids[t][n], .most = most, .out = out };
+    if ((r = session_feed(&one, ids[t], n, SESSION_EXACT, &done, e)) == 0 && (r = mtp_guess_many(&m, &a, 1, e)) == 0)
+        made = a.n;
     memcpy(logits[t], engine_logits_row(m.engine, 0), (size_t)m.pack->h.n_vocab * sizeof *logits[t]);
     session_done(&one);
     if (r == 0 && made >= 0 && made != most)

@@ -460,15 +460,24 @@ static void test_no_numbers(int kv_f16)
     for (int comes_true = 0; comes_true < 2; comes_true++) {
         struct session s;
         const struct session_config q = config_of(0, NULL);
-        int32_t two[2], drawn[2];
+        int32_t two[2];
+        int rows, fed;
         CHECK(session_init(&s, g, &q, &e) == 0 && begin(&s, 0, &e) == 0 && (two[0] = session_sample(&s, &e)) == alone[0].drawn[0]);
         two[1] = comes_true ? alone[0].drawn[1] : alone[0].drawn[1] ^ 1;
         bad.seq = s.seq, bad.pos = PROMPT + 1, bad.times = 1e8f;
-        int r = session_draw(&s, two, 2, SESSION_EXACT, NULL, 0, drawn, &e);
+        CHECK_MSG(session_feed(&s, two, 2, SESSION_EXACT, &fed, &e) == 0, "%s", e.msg);
         bad.times = 0;
-        CHECK_MSG(comes_true && kv_f16 ? r == ERR_LIMIT : r == 1 + comes_true && drawn[0] == alone[0].drawn[1], "%d: %s", r, e.msg);
-        if (!comes_true)
-            CHECK(session_draw(&s, drawn, 1, SESSION_EXACT, NULL, 0, drawn, &e) == 1 && drawn[0] == alone[0].drawn[2]);
+        float *logits = session_logits_memory(&s, &rows);
+        const float *hidden = session_hidden(&s);
+        CHECK(session_head(&s, hidden, 1, logits, &e) == 0 && session_check_logits(&s, logits, PROMPT + 1, &e) == 0);
+        CHECK(session_sample_at(&s, PROMPT + 1, logits, NULL, 0) == alone[0].drawn[1]);
+        if (comes_true) {
+            int r = session_head(&s, hidden + p->h.d_model, 1, logits, &e);
+            CHECK(r == 0 && session_check_logits(&s, logits, PROMPT + 2, &e) == (kv_f16 ? ERR_LIMIT : 0));
+        } else {
+            session_rewind(&s, PROMPT + 1);
+            CHECK(session_feed(&s, &alone[0].drawn[1], 1, SESSION_EXACT, &fed, &e) == 0 && session_sample(&s, &e) == alone[0].drawn[2]);
+        }
         session_done(&s);
     }
     engine_close(g);

@@ -315,7 +315,7 @@ int main(int argc, char **argv)
         r.most_us = 4000000;
     } else {
         struct gguf *g;
-        uint64_t n_vocab, a, b;
+        uint64_t n_vocab = 0, a, b;
         if (gguf_open(argv[2], &g, &e) < 0 || tokenizer_open(g, &t, &e) < 0 || tokenizer_measure(g, &n_vocab, &a, &b, &e) < 0)
             fail(&e);
         gguf_close(g);

@@ -563,8 +563,8 @@ static void check_own(struct plan *p)
     struct plan_limit *l = &p->limits[1];
     struct plan q;
     struct err e = { 0 };
-    char *text;
-    size_t len;
+    char *text = NULL;
+    size_t len = 0;
     l->own = (struct plan_own){ LAYOUT_TWO_PHASE, 1, 157.5, 0.25 };
     l->gap_of_layouts = 1;
     p->revision = plan_revision(p);

@@ -174,7 +174,7 @@ struct thermo_event {
 };
 
 /* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing
- * more until it is: it is offered again at each thermo_step (thermo_wake ends a waiting one), for
+ * more until it is: it is offered again at each thermo_step (thermo_wake has a waiting one look), for
  * pause_ms at most. Of an end the value is ignored. */
 enum { THERMO_PAUSE = 1 };
 typedef int thermo_sink(void *ctx, const struct thermo_event *event);
@@ -213,7 +213,8 @@ THERMO_API int thermo_cancel(struct thermo *t, uint64_t id);
  * signal handlers. */
 THERMO_API void thermo_interrupt(struct thermo *t);
 
-/* Ends a thermo_step that waits: a paused sink would take its token now. Any thread. */
+/* A thermo_step that waits looks at once what there is to do, and waits on if it is nothing: a paused
+ * sink would take its token now. Any thread. */
 THERMO_API void thermo_wake(struct thermo *t);
 
 /* What runs and what came of it, as a JSON object: configuration (model, threads, memory by item,

@@ -9,6 +9,7 @@
 #include "runtime/chat/messages.h"
 #include "runtime/cmd.h"
 #include "runtime/generate.h"
+#include "runtime/kept.h"
 #include "runtime/lines.h"
 #include "runtime/thermo.h"
 
@@ -35,11 +36,6 @@ struct args {
     int commands;
 };
 
-struct text {
-    char *s;
-    size_t n, cap;
-};
-
 struct talk {
     const struct args *a;
     struct thermo *t;
@@ -48,7 +44,7 @@ struct talk {
     struct lines lines;            /* of standard input */
     size_t line_bytes;             /* of a request, at most */
     int64_t seed;
-    struct text answer, thought;
+    struct kept answer, thought;
     const char *system;
     char *own_system;              /* of /system */
     int thinking, terminal, plain; /* plain: the message was one line, and in no block */
@@ -125,22 +121,6 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
     return r;
 }
 
-static int append(struct text *t, const char *s, size_t n, struct err *e)
-{
-    if (t->n + n + 1 > t->cap) {
-        size_t cap = 2 * (t->n + n) + 256;
-        char *grown = realloc(t->s, cap);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "out of memory for a text");
-        t->s = grown;
-        t->cap = cap;
-    }
-    memcpy(t->s + t->n, s, n);
-    t->n += n;
-    t->s[t->n] = '\0';
-    return 0;
-}
-
 /* ---- Ctrl-C ---- */
 
 static volatile sig_atomic_t stop_asked;
@@ -166,7 +146,7 @@ static void take_text(struct talk *t, const struct thermo_event *ev)
     int thought = ev->part == THERMO_THOUGHT;
     if (!ev->text_bytes || t->why.code)
         return;
-    append(thought ? &t->thought : &t->answer, ev->text, ev->text_bytes, &t->why);
+    kept_add(thought ? &t->thought : &t->answer, ev->text, ev->text_bytes, &t->why);
     if (t->a->g.json || (thought && t->thinking == CHAT_THINKING_HIDE))
         return;
     const char *mark = ev->part == t->part ? "" : thought ? "<think>\n" : "\n</think>\n\n";
@@ -209,7 +189,7 @@ static int submit(struct talk *t, struct err *e)
     char *text = request(t);
     struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = text ? strlen(text) : 0 };
     int r = !text ? err_set(e, ERR_NOMEM, "out of memory for a conversation") : 0;
-    t->answer.n = t->thought.n = 0;
+    t->answer.len = t->thought.len = 0;
     t->why = (struct err){ 0 };
     t->part = THERMO_TEXT;
     t->ended = 0;
@@ -249,8 +229,8 @@ static void print_json(const struct talk *t)
     struct err e;
     struct js *j = js_object();
     js_set_str(j, "type", "answer");
-    js_set_str(j, "content", t->answer.n ? t->answer.s : "");
-    if (t->thought.n && t->thinking != CHAT_THINKING_HIDE)
+    js_set_str(j, "content", t->answer.len ? t->answer.s : "");
+    if (t->thought.len && t->thinking != CHAT_THINKING_HIDE)
         js_set_str(j, "reasoning_content", t->thought.s);
     js_set_str(j, "stop", t->stop);
     js_set_int(j, "prompt_tokens", t->n_prompt);
@@ -282,8 +262,8 @@ static int answer(struct talk *t, struct err *e)
     fflush(stdout);
     if (r == 0 && ferror(stdout))
         r = file_stdout(e);
-    if (r == 0 && (t->answer.n || t->thought.n))
-        r = messages_add(&t->chat, "assistant", t->answer.n ? t->answer.s : "", t->thought.n ? t->thought.s : NULL, e);
+    if (r == 0 && (t->answer.len || t->thought.len))
+        r = messages_add(&t->chat, "assistant", t->answer.len ? t->answer.s : "", t->thought.len ? t->thought.s : NULL, e);
     return r;
 }
 
@@ -369,13 +349,13 @@ static int read_line(struct talk *t, const char *prompt, struct err *e)
 
 /* A message of one line or several in *message; 0: the end. Of one that is too long all is read before that is said, lest its end were
  * taken for the next. */
-static int read_message(struct talk *t, struct text *message, struct err *e)
+static int read_message(struct talk *t, struct kept *message, struct err *e)
 {
     int block = 0, more = 1, over = 0, r = 0;
     const char *line = t->lines.text;
-    message->n = 0;
+    message->len = 0;
     t->plain = 1;
-    if ((r = append(message, "", 0, e)) < 0)
+    if ((r = kept_add(message, "", 0, e)) < 0)
         return r;
     for (int i = 0; more && ((r = read_line(t, i ? "… " : "> ", e)) > 0 || r == ERR_LIMIT); i++) {
         size_t n = r < 0 ? 0 : t->lines.len;
@@ -388,20 +368,20 @@ static int read_message(struct talk *t, struct text *message, struct err *e)
         more = block || (!t->a->g.json && n > 0 && line[n - 1] == '\\');
         t->plain &= !more;
         n -= more && !block;
-        if (!over && message->n + n + 1 >= t->lines.cap)
+        if (!over && message->len + n + 1 >= t->lines.cap)
             over = err_set(e, ERR_LIMIT, "a message is longer than %zu bytes, for which the context has room", t->lines.cap - 1) < 0;
         if (over)
             continue;
-        if ((message->n && (r = append(message, "\n", 1, e)) < 0) || (r = append(message, line, n, e)) < 0)
+        if ((message->len && (r = kept_add(message, "\n", 1, e)) < 0) || (r = kept_add(message, line, n, e)) < 0)
             return r;
     }
-    return r < 0 && r != ERR_LIMIT ? r : over ? ERR_LIMIT : message->n > 0 || !more;
+    return r < 0 && r != ERR_LIMIT ? r : over ? ERR_LIMIT : message->len > 0 || !more;
 }
 
 /* An object with "content" and perhaps "role": a user's message is answered, others wait. */
-static int json_message(struct talk *t, const struct text *m, struct err *e)
+static int json_message(struct talk *t, const struct kept *m, struct err *e)
 {
-    struct js *j = js_parse_within(m->s, m->n, messages_json_bytes(t->chat.context), "standard input", e);
+    struct js *j = js_parse_within(m->s, m->len, messages_json_bytes(t->chat.context), "standard input", e);
     if (!j)
         return e->code;
     const char *role = js_str(js_get(j, "role"));
@@ -412,13 +392,13 @@ static int json_message(struct talk *t, const struct text *m, struct err *e)
 
 static int converse(struct talk *t, struct err *e)
 {
-    struct text message = { 0 };
+    struct kept message = { 0 };
     int r = lines_open(&t->lines, stdin, messages_line_bytes(t->chat.context), e);
     r = r < 0 ? r : begin(t, e);
     while (r == 0 && !cancel_asked(t->asked) && ((r = read_message(t, &message, e)) > 0 || r == ERR_LIMIT)) {
         int over = r < 0;
         r = over ? r : 0;
-        if (message.n == 0 && !over)
+        if (message.len == 0 && !over)
             continue;
         if (over)
             ;

@@ -15,6 +15,7 @@ int kept_add(struct kept *k, const char *text, size_t len, struct err *e)
     }
     memcpy(k->s + k->len, text, len);
     k->len += len;
+    k->s[k->len] = '\0';
     return 0;
 }
 

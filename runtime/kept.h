@@ -1,7 +1,7 @@
 #ifndef RUNTIME_KEPT_H
 #define RUNTIME_KEPT_H
 
-/* Text that comes in pieces and waits to be printed. */
+/* Text that comes in pieces and is kept together: until it is printed, or as a message. */
 #include "common/base/err.h"
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #define KEPT_PER_TOKEN 8 /* bytes that are kept out of the limit for each token of such a text */
 
 struct kept {
-    char *s;                /* [len], or NULL; no NUL behind it */
+    char *s;                /* [len], ended by NUL; or NULL */
     size_t len, cap;
 };
 

@@ -304,7 +304,8 @@ static void refuse(struct server *s, struct call *c, enum ask_form form, const s
     ask_param(form, e->message, 1, param);
     int asked = e->code == THERMO_E_FORMAT || e->code == THERMO_E_LIMIT || e->code == THERMO_E_UNSUPPORTED || e->code == THERMO_E_USAGE;
     int status = e->code == THERMO_E_FULL ? 429 : e->code == THERMO_E_MEMORY ? 503 : asked ? 400 : 500;
-    const char *code = status == 429 ? "queue_full" : strstr(e->message, " context of ") ? "context_length_exceeded" : NULL;
+    int too_long = strstr(e->message, " context of ") || strstr(e->message, " token ids");
+    const char *code = status == 429 ? "queue_full" : too_long ? "context_length_exceeded" : NULL;
     server_error(s, c, status, *param ? param : NULL, code, e->message);
 }
 

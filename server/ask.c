@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NONE, COPY, INT, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, CHOICE, FORMAT,
+enum kind { NONE, COPY, INT, LENGTH, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, CHOICE, FORMAT,
             ONLY };
 
 struct field {
@@ -38,7 +38,7 @@ struct field {
     { TAKEN("min_p"), REAL, "min_p", 0, 1, NULL }, \
     { TAKEN("repeat_penalty"), REAL, "repeat_penalty", 0.01, 100, NULL }, \
     { TAKEN("repeat_last_n"), INT, "repeat_last_n", -1, MOST_TOKENS, NULL }, \
-    { TAKEN("seed"), SEED, "seed", -1, 0x1p53, NULL }, \
+    { TAKEN("seed"), SEED, "seed", -0x1p63, 0x1p63, NULL }, \
     { TAKEN("stop"), STOP, "stop", 0, 0, NULL }, \
     { TAKEN("ignore_eos"), FLAG, "ignore_eos", 0, 0, NULL }, \
     { TAKEN("n"), CHOICES, "choices", 1, 4096, NULL }, \
@@ -54,8 +54,8 @@ struct field {
 static const struct field chat_fields[] = {
     SAMPLING,
     { TAKEN("messages"), COPY, "messages", 0, 0, NULL },
-    { TAKEN("max_completion_tokens"), INT, "n", 0, MOST_TOKENS, NULL },
-    { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
+    { TAKEN("max_completion_tokens"), LENGTH, "n", 0, 0x1p53, NULL },
+    { TAKEN("max_tokens"), LENGTH, "n", -1, 0x1p53, NULL },
     { TAKEN("logprobs"), LOGPROBS, NULL, 0, 0, NULL },
     { TAKEN("top_logprobs"), TOPS, "logprobs", 0, 20, NULL },
     { TAKEN("chat_template_kwargs"), EFFORT, "template_args", 0, 0, NULL },
@@ -77,7 +77,7 @@ static const struct field chat_fields[] = {
 }, text_fields[] = {
     SAMPLING,
     { TAKEN("prompt"), PROMPT, "prompt", 0, 0, NULL },
-    { TAKEN("max_tokens"), INT, "n", -1, MOST_TOKENS, NULL },
+    { TAKEN("max_tokens"), LENGTH, "n", -1, 0x1p53, NULL },
     DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
     IF_EMPTY("echo", "put the prompt before the answer"),
     IF_EMPTY("suffix", "models continue a text"),
@@ -119,8 +119,12 @@ static int add_number(struct ask *a, const struct field *f, const struct js *v, 
     if (!js_num(v, &x) || (f->kind != REAL && !js_int(v, &whole)) || !(x >= f->min && x <= f->max))
         return err_set(e, ERR_FORMAT, "\"%s\" is not %s from %g to %g", f->row.name,
                        f->kind == REAL ? "a number" : "an integer", f->min, f->max);
-    if (f->kind == SEED && whole < 0)
+    if (f->kind == SEED && whole == -1)
         return 0; /* any */
+    if (f->kind == SEED)
+        whole &= INT64_MAX;
+    if (f->kind == LENGTH && whole > MOST_TOKENS)
+        whole = MOST_TOKENS; /* the context ends it */
     print_json_number(text, 17, x);
     if (f->kind != REAL)
         snprintf(text, sizeof text, "%lld", (long long)whole);
@@ -282,6 +286,7 @@ static int read_field(struct ask *a, const struct field *f, const struct js *bod
     case COPY: return add_json(a, f->to, v, e);
     case INT:
     case REAL:
+    case LENGTH:
     case SEED: return add_number(a, f, v, e);
     case STOP: return add_stop(a, f, v, e);
     case OPTIONS: return set_options(a, v, e);
@@ -377,6 +382,8 @@ void ask_param(enum ask_form form, const char *message, int theirs, char name[AS
         snprintf(name, ASK_NAME, "%.*s", (int)(to - from - 1), from + 1);
     if (theirs && (!strncmp(message, "schema", 6) || !strcmp(name, "schema") || !strcmp(name, "json")))
         snprintf(name, ASK_NAME, "response_format");
+    if (theirs && form == ASK_TEXT && !strcmp(name, "tokens"))
+        snprintf(name, ASK_NAME, "prompt");
     for (const struct field *f = table_of(form); theirs && f->row.name; f++)
         if (f->to && !strcmp(f->to, name)) {
             snprintf(name, ASK_NAME, "%s", f->row.name);

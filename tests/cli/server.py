@@ -132,6 +132,12 @@ def errors(s):
     for extra in ({'store': True, 'user': 'u', 'metadata': {'a': 'b'}, 'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'seed': None},):
         r = s.ask('/v1/chat/completions', user('x', **extra))
         point(r[0] == 200, 'fields without effect, and defaults', r[2])
+    for prompt, code in (([7] * 4000, 'context_length_exceeded'), ([1 << 30], None)):
+        e = error_of(s.ask('/v1/completions', {'prompt': prompt}), 400)
+        point(e['param'] == 'prompt' and e['code'] == code, 'token ids: too many, and one that is none', str(e))
+    for extra in ({'seed': -(1 << 63)}, {'seed': (1 << 63) - 1}, {'max_tokens': 2147483647, 'stop': ' '}):
+        r = s.ask('/v1/chat/completions', user('x', **{'max_tokens': 2, **extra}))
+        point(r[0] == 200, 'seeds of 64 bits, more tokens than a context has', r[2])
     e = error_of(s.ask('/v1/chat/completions', b'{"messages": "' + b'x' * (1 << 16) + b'"}'), 413)
     point('--max-body' in e['message'], 'a body that is too large: 413', str(e))
 

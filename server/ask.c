@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NONE, COPY, INT, LENGTH, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS, CHOICE, FORMAT,
-            ONLY };
+enum kind { NONE, COPY, INT, LENGTH, REAL, SEED, STOP, FLAG, STREAM, OPTIONS, PROMPT, CHOICES, LOGPROBS, TOPS, EFFORT, TOOLS,
+            CHOICE, FORMAT, ONLY };
 
 struct field {
     struct fields row;

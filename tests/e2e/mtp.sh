@@ -117,7 +117,7 @@ more=()
 best() # of three, which go on from a prompt that is read once, within a limit that makes neurons be read
 {
     local b=(--best-of 3 --prompt "$(sed -n 's/^cycle,//p' "$tmp/some.csv" | cut -d ' ' -f 1-63)" -n 60 --json --ignore-eos --temp 1 --memory 18MiB)
-    set_of generate "${b[@]}" > "$tmp/plain" && set_of generate "${b[@]}" "${layer[@]}" --kv-positions 320 > "$tmp/guessed" || return 1
+    set_of generate "${b[@]}" > "$tmp/plain" && set_of generate "${b[@]}" "${layer[@]}" --kv-positions 384 > "$tmp/guessed" || return 1
     python3 - "$tmp/plain" "$tmp/guessed" "${SANITIZE:-}" << 'END'
 import json, sys
 plain, guessed = ([json.loads(l) for l in open(f)] for f in sys.argv[1:3])

@@ -107,8 +107,10 @@ static int at_most(struct rd *r, json_t *j, const char *const *keys)
         int known = 0;
         for (int i = 0; keys[i]; i++)
             known |= !strcmp(keys[i], key);
-        if (!known)
-            fail(r, "has an unknown key '%.60s'%s%.0d", key, r->revision ? " for its revision, which is " : "", r->revision);
+        if (!known && r->revision)
+            fail(r, "has an unknown key '%.60s' for its revision, which is %d", key, r->revision);
+        else if (!known)
+            fail(r, "has an unknown key '%.60s'", key);
     }
     return 1;
 }

@@ -1,6 +1,7 @@
 /* thermo-pack inspect: what a packed model holds, from its header, table and small sections. */
 #include "common/base/js.h"
 #include "common/base/print.h"
+#include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "common/pack/pack.h"
 #include "packer/cmd.h"
@@ -114,8 +115,7 @@ static void text(const struct pack *p, int tensors)
     if (h->mtp)
         print("; block %d of its model, a layer for multi-token prediction", h->mtp);
     print("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
-    print("format    revision %d; %s\n", p->revision,
-           p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
+    print("format    revision %d\n", PACK_REVISION);
     text_layout(p);
     print("sizes     file %s, neurons %s, dense %s", size_format(p->file.size, s[0], sizeof s[0]),
            size_format(neuron_bytes(p), s[1], sizeof s[1]), size_format(bytes, s[2], sizeof s[2]));
@@ -275,8 +275,7 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_hash(o, "model_hash", p->model_hash);
     js_set_hash(o, "order_hash", p->order_hash);
     js_set_hash(o, "layout_hash", p->layout_hash);
-    js_set_int(o, "revision", p->revision);
-    js_set_bool(o, "unit_checks", p->unit_checks.bytes > 0);
+    js_set_int(o, "revision", PACK_REVISION);
     js_set(o, "layout", layout_json(p));
     js_set_u64(o, "file_bytes", p->file.size);
     js_set_u64(o, "neuron_bytes", neuron_bytes(p));

@@ -161,7 +161,7 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
         r = file_pread(&v->p->file, unit, n, pack_unit_offset(v->p, layer, block, part, u), e);
         if (r == 0)
             hash_update(h, unit, n);
-        if (r == 0 && checks)
+        if (r == 0)
             unit_check(v, layer, block, part, u, unit, n, checks[u]);
         progress_add(&v->progress, n);
     }
@@ -193,10 +193,9 @@ static int neurons(struct verify *v, struct err *e)
     for (int l = 0; l < p->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int part = 0; part < p->shapes.n_parts && r == 0; part++) {
-                if (p->unit_checks.bytes)
-                    r = pack_unit_checks_read(p, l, b, part, checks, e);
+                r = pack_unit_checks_read(p, l, b, part, checks, e);
                 for (uint32_t c = 0; c < p->shapes.n_clusters && r == 0; c++)
-                    r = cluster(v, l, b, part, c, unit, p->unit_checks.bytes ? checks : NULL, e);
+                    r = cluster(v, l, b, part, c, unit, checks, e);
             }
     free(checks);
     free(unit);
@@ -241,9 +240,8 @@ static int report(struct verify *v, const struct args *a, const struct quality *
 {
     if (!a->json) {
         if (!v->damaged)
-            print("%s: whole; %llu tensors, %llu clusters and %llu units checked%s\n", a->path, (unsigned long long)v->tensors,
-                   (unsigned long long)v->clusters, (unsigned long long)v->units,
-                   v->p->unit_checks.bytes ? "" : "; revision 1, units have no checksums of their own");
+            print("%s: whole; %llu tensors, %llu clusters and %llu units checked\n", a->path, (unsigned long long)v->tensors,
+                   (unsigned long long)v->clusters, (unsigned long long)v->units);
         if (q)
             quality_print(q);
         return 0;

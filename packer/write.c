@@ -210,7 +210,7 @@ static void put_header(const struct writer *w, uint64_t toc_checksum, uint8_t b[
     const uint32_t *type = l->type[layout_usual_kind(l)];
     memset(b, 0, PACK_HEADER_BYTES);
     memcpy(b, PACK_MAGIC, 8);
-    bytes_put32(b + 8, (uint32_t)(f->h.thresholds ? PACK_REVISION : 4));
+    bytes_put32(b + 8, PACK_REVISION);
     bytes_put32(b + 12, PACK_HEADER_BYTES);
     bytes_put64(b + 24, f->h.mtp ? PACK_INCOMPAT_MTP : 0);
     bytes_put64(b + 32, w->out.pos);

@@ -641,10 +641,6 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
     int why;
     if (s->args.no_verify)
         log_warn("reads are not verified: damage of '%s' would go unnoticed", s->args.model);
-    else if (!s->pack->unit_checks.bytes)
-        log_warn("'%s' is a packed model of revision %d, which has no checksums of units: neurons that are read while it runs "
-                 "are not verified; pack the model again to have that",
-                 s->args.model, s->pack->revision);
     say_decided(s);
     machine_trim();
     int r = engine_open(&s->config, out, e);

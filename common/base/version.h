@@ -7,6 +7,6 @@
 #define TRACE_REVISION 2 /* without thresholds 1 is written */
 #define HWDB_REVISION 7
 #define PLAN_REVISION 13 /* what plan_revision (common/plan/plan.h) needs is written, at least 7 */
-#define PACK_REVISION 5  /* without thresholds 4 is written */
+#define PACK_REVISION 1
 
 #endif

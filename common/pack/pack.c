@@ -116,14 +116,16 @@ static int check_magic(struct pack *p, const uint8_t *b, struct err *e)
 {
     if (!memcmp(b, "GGUF", 4))
         return err_set(e, ERR_FORMAT, "'%s' is a GGUF file; pack it first with 'thermo-pack pack'", priv(p)->name);
+    if (!memcmp(b, PACK_MAGIC_OLD, 8))
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model made by a version before 0.2.0; make it again with 'thermo-pack pack'",
+                       priv(p)->name);
     if (memcmp(b, PACK_MAGIC, 8))
         return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name,
                        PACK_MAGIC);
     uint32_t rev = bytes_le32(b + 8);
-    if (rev < 1 || rev > PACK_REVISION)
-        return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revisions 1 to %d",
-                       priv(p)->name, rev, PACK_REVISION);
-    p->revision = (int)rev;
+    if (rev != PACK_REVISION)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revision %d", priv(p)->name, rev,
+                       PACK_REVISION);
     if (bytes_le64(b + 248) != hash_64(b, 248))
         return err_set(e, ERR_FORMAT, "'%s': the header is damaged: its checksum differs", priv(p)->name);
     if (bytes_le32(b + 12) != PACK_HEADER_BYTES)
@@ -179,17 +181,14 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
         return bad_field(p, e, "toc_entries", h->toc_entries, "more than the limit of 1048576");
     if (!ck_range(h->toc_offset, (uint64_t)h->toc_entries * PACK_ENTRY_BYTES, priv(p)->size))
         return bad_field(p, e, "toc_offset", h->toc_offset, "the table would end beyond the file");
-    if (h->layout.form == LAYOUT_TILES && p->revision < 4)
-        return bad_field(p, e, "form", LAYOUT_TILES, "revisions before 4 have 0 to 2");
     if (h->act >= MODEL_ACTS)
         return bad_field(p, e, "act", h->act, "the activation is not known");
     if (!h->n_layers || h->n_layers > MODEL_MAX_LAYERS || !h->n_blocks || h->n_blocks > MODEL_MAX_EXPERTS)
         return bad_field(p, e, "n_layers", h->n_layers, "or n_blocks is out of range");
     if (!h->n_ff || h->n_ff > MODEL_MAX_DIM || !h->d_model || h->d_model > MODEL_MAX_DIM)
         return bad_field(p, e, "n_ff", h->n_ff, "or d_model is out of range");
-    if (p->revision > 1)
-        p->identity = bytes_le64(b + 176);
-    for (int i = p->revision > 1 ? 184 : 176; i < 248; i++)
+    p->identity = bytes_le64(b + 176);
+    for (int i = 184; i < 248; i++)
         if (b[i])
             return bad_field(p, e, "reserved", b[i], "0 is expected");
     return 0;
@@ -239,7 +238,7 @@ static int read_types(struct pack *p, const struct section *s, uint32_t i, struc
 static int take_layout(struct pack *p, const uint8_t *toc, struct header *h, struct err *e)
 {
     int r = 0, found = 0;
-    for (uint32_t i = 0; i < h->toc_entries && p->revision > 2 && r == 0; i++) {
+    for (uint32_t i = 0; i < h->toc_entries && r == 0; i++) {
         struct section s = get_entry(toc + (size_t)i * PACK_ENTRY_BYTES);
         if (s.kind != PACK_TYPES)
             continue;
@@ -436,8 +435,6 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     if (!priv(p)->dense_index)
         return err_set(e, ERR_NOMEM, "'%s': tables of %d layers", priv(p)->name, model_depth(&p->h));
     p->meta_bytes = s->bytes;
-    if (p->h.thresholds && p->revision < 5)
-        return err_set(e, ERR_FORMAT, "'%s': neurons with thresholds in revision %d, which has none", priv(p)->name, p->revision);
     if (!(h->incompat & PACK_INCOMPAT_MTP) != !p->h.mtp)
         return err_set(e, ERR_FORMAT, "'%s': header field feature_incompat is %llx; bit 0 must be set where the metadata say "
                        "thermocline.mtp, and only there", priv(p)->name, (unsigned long long)h->incompat);
@@ -473,7 +470,7 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
         return read_meta(p, s, h, e);
     if (s->kind == PACK_PROVENANCE)
         return read_provenance(p, s, e);
-    if (s->kind < PACK_META || s->kind > PACK_UNIT_CHECKS || (s->kind == PACK_UNIT_CHECKS && p->revision < 2))
+    if (s->kind < PACK_META || s->kind > PACK_UNIT_CHECKS)
         return 0; /* a later revision's optional section, what cannot be ignored sets a feature bit; or types, which are known */
     if (!p->meta)
         return bad_entry(p, i, e, "the metadata must come first");
@@ -494,10 +491,8 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
 /* Every tensor that the forward pass will ask for is there. */
 static int check_complete(struct pack *p, struct err *e)
 {
-    if (!p->meta || !priv(p)->order.kind || !priv(p)->checks.kind)
-        return err_set(e, ERR_FORMAT, "'%s': metadata, order or cluster checksums are missing", priv(p)->name);
-    if (p->revision > 1 && !priv(p)->unit_checks.kind)
-        return err_set(e, ERR_FORMAT, "'%s': the checksums of its units are missing", priv(p)->name);
+    if (!p->meta || !priv(p)->order.kind || !priv(p)->checks.kind || !priv(p)->unit_checks.kind)
+        return err_set(e, ERR_FORMAT, "'%s': metadata, order, or checksums of clusters or units are missing", priv(p)->name);
     p->unit_checks = (struct pack_unit_checks){ priv(p)->unit_checks.offset, priv(p)->unit_checks.bytes,
                                                 priv(p)->unit_checks.checksum };
     if (p->h.tied_output != !pack_dense_find(p, MODEL_OUTPUT, -1))
@@ -844,7 +839,7 @@ void pack_budget_model(const struct pack *p, struct budget_model *out)
 {
     *out = (struct budget_model){ .h = p->h, .shapes = p->shapes, .n_tensors = (uint64_t)p->n_dense,
                                   .vocab_text_bytes = p->vocab_text_bytes, .n_merges = p->n_merges,
-                                  .meta_bytes = p->meta_bytes, .no_unit_checks = !p->unit_checks.bytes };
+                                  .meta_bytes = p->meta_bytes };
     for (int i = 0; i < p->n_dense; i++)
         out->dense_bytes += budget_dense_tensor(p->dense[i].bytes);
 }

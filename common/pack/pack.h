@@ -52,12 +52,11 @@ struct pack_predictor_figures {
 
 /* The table of unit checks in the file: u32 little-endian, as unit_check.h orders them. */
 struct pack_unit_checks {
-    uint64_t offset, bytes, checksum;  /* bytes 0: the pack is of revision 1 and has none */
+    uint64_t offset, bytes, checksum;
 };
 
 struct pack {
     struct file file;
-    int revision;                  /* 1 to PACK_REVISION */
     uint64_t identity;             /* seeds the unit checks */
     struct pack_unit_checks unit_checks;
     struct gguf *meta;             /* GGUF keys of the source model */
@@ -130,7 +129,7 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
 int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
                           struct err *e);
 
-/* The unit checks of a part of (layer, block), out[n_units]; only where p->unit_checks.bytes. */
+/* The unit checks of a part of (layer, block), out[n_units]. */
 int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, uint32_t *out, struct err *e);
 
 /* Read every raw section whole (neuron segments with their padding, order, checksums table) and compare checksums.

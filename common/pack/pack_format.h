@@ -1,12 +1,12 @@
 #ifndef COMMON_PACK_PACK_FORMAT_H
 #define COMMON_PACK_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 5 (4 has no thresholds; 3 no tiles; 2 one kind of layer; 1 neither identity nor unit
- * checks). schemas/pack.md is the specification; this is its C form. All integers are little-endian; loads go through bytes.h
- * (pack.c, packer/write.c). */
+/* On-disk structs of a packed model. schemas/pack.md is the specification; this is its C form. All integers are little-endian; loads go
+ * through bytes.h (pack.c, packer/write.c). */
 #include <stdint.h>
 
-#define PACK_MAGIC "THRMPACK"
+#define PACK_MAGIC     "THCLPACK"
+#define PACK_MAGIC_OLD "THRMPACK"     /* of versions before 0.2.0 */
 #define PACK_HEADER_BYTES 256
 #define PACK_ENTRY_BYTES  96
 #define PACK_NONE UINT32_MAX          /* layer or block of a section that belongs to the whole model */
@@ -29,8 +29,8 @@ enum pack_kind {
     PACK_CLUSTERS = 5,    /* one segment of one (layer, block) */
     PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters] */
     PACK_PREDICTOR = 7,   /* of one (layer, block), seeing one input; optional */
-    PACK_UNIT_CHECKS = 8, /* u32[n_layers][n_blocks][units of all parts] (unit_check.h); from revision 2 on */
-    PACK_TYPES = 9,       /* u32[n_layers][3]: where layers differ in types; from revision 3 on */
+    PACK_UNIT_CHECKS = 8, /* u32[n_layers][n_blocks][units of all parts] (unit_check.h) */
+    PACK_TYPES = 9,       /* u32[n_layers][3]: where layers differ in types */
 };
 
 enum pack_codec { PACK_RAW = 0, PACK_ZSTD = 1 };
@@ -48,7 +48,7 @@ struct pack_disk_header {
     uint32_t act;                     /* enum model_act the trace and the pack agree on */
     uint32_t n_layers, n_blocks, n_ff, d_model;
     uint64_t vocab_text_bytes, n_merges;
-    uint64_t identity;                /* seeds the checksums of units; revision 1: zero */
+    uint64_t identity;                /* seeds the checksums of units */
     uint8_t  reserved[64];            /* zero */
     uint64_t checksum;                /* xxh3-64 of the 248 bytes before */
 };

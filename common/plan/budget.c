@@ -360,7 +360,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                                    n, h->n_ff);
                 add(&hot, budget_hot_bytes(shape, (int)p, n));
                 add(&tables, budget_table_bytes(budget_hot_bytes(shape, (int)p, n)));
-                uint64_t check_bytes = m->no_unit_checks ? 0 : budget_check_bytes(shape, (int)p, n);
+                uint64_t check_bytes = budget_check_bytes(shape, (int)p, n);
                 add(&checks, check_bytes);
                 add(&tables, budget_table_bytes(check_bytes));
             }

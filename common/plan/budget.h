@@ -23,7 +23,6 @@ struct budget_model {
     uint64_t n_tensors;         /* entries in the pack's table: its tables are held in memory */
     uint64_t vocab_text_bytes, n_merges;
     uint64_t meta_bytes;        /* GGUF key-value section kept in the pack */
-    int no_unit_checks;         /* a pack of revision 1: there are no checksums of units to be held in memory */
 };
 
 /* Predicted mode: facts of the predictors in use. Those that do not stay in memory are read from the pack, piece by piece,

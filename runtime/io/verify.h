@@ -9,7 +9,7 @@
  *
  * What differs is read once more, from the device and not from the page cache, to where it lies; what still differs is
  * ERR_IO, which names the place, and ends the pass before anything is made of it. Thread-safe: each call writes to the bytes
- * that it was given and to *c alone. With a pack of revision 1 units are not verified, with `off` nothing. */
+ * that it was given and to *c alone. With `off` nothing is verified. */
 #include "common/model/predict.h"
 #include "common/pack/pack.h"
 

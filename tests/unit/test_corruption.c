@@ -346,47 +346,6 @@ static void test_replaced(enum layout_form form, int mode)
     unlink(other_path);
 }
 
-/* Makes a pack one of revision 1. */
-static int make_revision_1(int fd)
-{
-    uint8_t head[PACK_HEADER_BYTES], toc[200 * PACK_ENTRY_BYTES];
-    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head)
-        return -1;
-    uint64_t at = bytes_le64(head + 40), n = bytes_le32(head + 48), len = n * PACK_ENTRY_BYTES;
-    if (len > sizeof toc || pread(fd, toc, len, (off_t)at) != (ssize_t)len)
-        return -1;
-    for (uint64_t i = 0; i < n; i++)
-        if (bytes_le32(toc + i * PACK_ENTRY_BYTES) == PACK_UNIT_CHECKS)
-            bytes_put32(toc + i * PACK_ENTRY_BYTES, 1000); /* of no known kind: skipped */
-    bytes_put32(head + 8, 1);
-    bytes_put64(head + 56, hash_64(toc, len));
-    bytes_put64(head + 176, 0);
-    bytes_put64(head + 248, hash_64(head, 248));
-    return pwrite(fd, toc, len, (off_t)at) == (ssize_t)len && pwrite(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? 0 : -1;
-}
-
-/* A pack of revision 1 is this one without its last table: it runs, and says what it cannot verify. */
-static void test_revision_1(void)
-{
-    struct setting t = setting_of(LAYOUT_BUNDLE, EXACT);
-    struct err e = { 0 };
-    struct pack *p = NULL;
-    float out[TOKENS * ES_VOCAB];
-    if (!prepare(&t))
-        return;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    CHECK(make_revision_1(fd) == 0);
-    close(fd);
-    CHECK_MSG(pack_open(path, &p, &e) == 0 && p->revision == 1 && !p->unit_checks.bytes && !p->identity, "%s", e.msg);
-    struct budget_model m = { 0 };
-    if (p)
-        pack_budget_model(p, &m);
-    CHECK(m.no_unit_checks);
-    pack_close(p);
-    CHECK_MSG(attempt(&t, out, &e) == HARMLESS, "%s", e.msg);
-    unlink(path);
-}
-
 int main(void)
 {
     static const struct io_backend *const backends[] = { &io_pread_backend, &io_uring_backend, &io_delay_backend };
@@ -407,6 +366,5 @@ int main(void)
                 for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
                     test_repair((enum layout_form)form, mode, (enum trick)how, backends[b]);
         }
-    test_revision_1();
     return test_done();
 }

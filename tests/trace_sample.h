@@ -38,7 +38,7 @@ static inline uint16_t sample_block(const struct trace_info *i, int layer, uint6
 /* What is foreseen of it: mostly the same, the slots of each fifth token are another's. */
 static inline uint16_t sample_foreseen(const struct trace_info *i, int layer, uint64_t global, int slot)
 {
-    return layer ? sample_block(i, layer, global + (global % 5 == 0), slot) : TRACE_NO_EXPERT;
+    return sample_block(i, layer, global + (global % 5 == 0), slot);
 }
 
 /* Neuron j of that slot: 2 fires (and its gate is open), 1 gate open only, 0 neither. */

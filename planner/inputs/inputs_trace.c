@@ -308,7 +308,6 @@ static int foreseen_from_trace(const struct inputs *in, int layer, uint64_t max_
 {
     uint64_t total = in->n_tokens < max_steps ? in->n_tokens : max_steps;
     size_t k = (size_t)in->n_used;
-    int known = 1;
     if (total > UINT32_MAX / k || total > INT32_MAX)
         return err_set(e, ERR_LIMIT, "the routes of %llu tokens are too many", (unsigned long long)total);
     uint32_t *start = malloc(((size_t)total + 1) * sizeof *start), *guess = malloc((size_t)total * k * sizeof *guess + 1);
@@ -317,12 +316,10 @@ static int foreseen_from_trace(const struct inputs *in, int layer, uint64_t max_
                                        err_set(e, ERR_NOMEM, "out of memory for what is foreseen of layer %d", layer);
     for (size_t t = 0; t <= (size_t)total && r == 0; t++)
         start[t] = (uint32_t)(t * k);
-    for (size_t i = 0; i < (size_t)total * k && r == 0; i++) {
-        known &= blocks[i] != TRACE_NO_EXPERT; /* of the first layer, in older traces */
+    for (size_t i = 0; i < (size_t)total * k && r == 0; i++)
         guess[i] = (uint32_t)blocks[i] * (uint32_t)in->h.n_ff;
-    }
     free(blocks);
-    if (r < 0 || !known) {
+    if (r < 0) {
         free(start);
         free(guess);
     } else {

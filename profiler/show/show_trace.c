@@ -19,7 +19,6 @@ struct layer_stats {
     double top[3];             /* share of the firings that the hottest 10, 20, 50 % of neurons have */
     double for_80;             /* share of neurons, hottest first, that have 80 % of the firings */
     uint64_t foreseen[MODEL_MAX_EXPERTS]; /* with 1, 2, ... experts guessed for each token: guesses that its router then chose */
-    int unknown;                         /* of the first layer of an older trace: nothing is foreseen */
     double batch[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]; /* share of the layer's neurons that a batch fires */
 };
 
@@ -67,7 +66,6 @@ static int count_foreseen(struct trace *t, int layer, struct layer_stats *s, str
             for (size_t c = 0; c < k; c++)
                 is_true |= chosen[x / k * k + c] == guessed[x];
             s->foreseen[x % k] += (uint64_t)is_true;
-            s->unknown |= guessed[x] == TRACE_NO_EXPERT;
         }
     }
     for (size_t w = 1; w < k; w++)
@@ -147,12 +145,12 @@ static void print_batches(const struct trace_info *i, const struct layer_stats *
 static void print_foreseen(const struct trace_info *i, const struct layer_stats *all)
 {
     int k = i->h.n_experts_used;
-    print("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before");
-    print(all[0].unknown ? "\n%-18s" : ",\nof the first layer by what it says of embedded tokens\n%-18s", "layer / guesses");
+    print("\nshare of guessed experts that the layer's router then chose: the likeliest by what it says of the layer before,\n"
+          "of the first layer by what it says of embedded tokens\n%-18s", "layer / guesses");
     for (int w = 1; w <= k; w++)
         print(" %6d", w);
     print("\n");
-    for (int l = all[0].unknown; l < i->h.n_layers; l++) {
+    for (int l = 0; l < i->h.n_layers; l++) {
         print("%-18d", l);
         for (int w = 1; w <= k; w++)
             print(" %5.1f%%", 100 * ratio((double)all[l].foreseen[w - 1], (double)w * (double)i->n_tokens));
@@ -231,7 +229,7 @@ static struct js *json_layer(const struct trace_info *i, const struct layer_stat
     js_set_num(o, "neurons_for_80_percent", s->for_80);
     js_set(o, "batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES));
     js_set(o, "batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE));
-    if (i->foreseen && !s->unknown) {
+    if (i->foreseen) {
         struct js *a = js_array();
         for (int w = 1; w <= i->h.n_experts_used; w++) {
             struct js *g = js_object();

@@ -181,7 +181,7 @@ for i, (_, _, name, _) in enumerate(hashed):
     subprocess.run(["h5dump", "-d", name, "-b", "LE", "-o", files[-1], path], capture_output=True, check=True)
 set_hash = hashes(files)
 groups = ["/corpus", "/batches"] + layers
-content = text("thermocline-trace") + struct.pack("<I", a("/", "revision")) + words(a("/model", "hash")) + \
+content = text("thermo-trace") + struct.pack("<I", a("/", "revision")) + words(a("/model", "hash")) + \
     text(a("/model", "act")) + struct.pack("<I", len(groups))
 for g in groups:
     data = b""

@@ -23,7 +23,6 @@ struct trace {
     struct trace_info info;
     struct trace_h5_file h5;
     uint64_t *starts, *index;
-    int revision;
     struct {
         struct trace_h5_set set;
         int layer;               /* -1: closed */
@@ -82,20 +81,25 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
 static int check_format(struct trace *t, struct err *e)
 {
     char format[64];
-    uint64_t revision;
+    uint64_t revision, unknown;
     int r = trace_h5_get_text(&t->h5, "/", "format", format, sizeof format, e);
     if (r == ERR_NOMEM || r == ERR_IO)
         return r;
-    if (r < 0 || strcmp(format, "thermocline-trace"))
-        return err_set(e, ERR_FORMAT, "'%s' is an HDF5 file, but no trace: its attribute 'format' is not "
-                       "\"thermocline-trace\"", t->info.path);
+    if (r == 0 && !strcmp(format, "thermocline-trace"))
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a trace made by a version before 0.2.0; make it again with 'thermo-profile trace'",
+                       t->info.path);
+    if (r < 0 || strcmp(format, TRACE_FORMAT))
+        return err_set(e, ERR_FORMAT, "'%s' is an HDF5 file, but no trace: its attribute 'format' is not \"" TRACE_FORMAT "\"",
+                       t->info.path);
     if ((r = trace_h5_get_u64(&t->h5, "/", "revision", 0, UINT64_MAX, &revision, e)) < 0)
         return r;
-    if (revision < 1 || revision > TRACE_REVISION)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': trace revision %llu; this build reads 1 to %d", t->info.path,
+    if (revision != TRACE_REVISION)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': trace revision %llu; this build reads %d", t->info.path,
                        (unsigned long long)revision, TRACE_REVISION);
-    t->revision = (int)revision;
-    return 0;
+    if ((r = trace_h5_get_u64(&t->h5, "/", "feature_incompat", 0, UINT64_MAX, &unknown, e)) == 0 && unknown)
+        r = err_set(e, ERR_UNSUPPORTED, "'%s' needs features that this build lacks: bits %llx", t->info.path,
+                    (unsigned long long)unknown);
+    return r;
 }
 
 static int read_names(struct trace *t, struct err *e)
@@ -135,8 +139,6 @@ static int check_info(const struct trace *t, struct err *e)
         return bad(t, e, "n_experts and n_experts_used contradict each other");
     if ((h->n_experts > 0) != (h->router != MODEL_ROUTER_NONE))
         return bad(t, e, "n_experts and router contradict each other");
-    if (t->revision != trace_revision_of(h))
-        return bad(t, e, "revision and thresholds contradict each other");
     if (h->thresholds && (h->n_experts > 0 || (h->act != MODEL_ACT_SILU && h->act != MODEL_ACT_GELU)))
         return bad(t, e, "thresholds with experts, or with an activation that gives zeros anyway");
     if (h->early_router && !h->n_experts)
@@ -550,15 +552,14 @@ int trace_batch_routed(struct trace *t, enum trace_batch_kind kind, int size_ind
     return trace_read(t, s, layer, first, one, n_batches, e);
 }
 
-/* Rows of experts; none: the layer may name none, by TRACE_NO_EXPERT. */
-static int read_experts(struct trace *t, enum trace_set s, int none, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
+static int read_experts(struct trace *t, enum trace_set s, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
 {
     size_t k = (size_t)trace_slots(&t->info.h);
     if (!ck_range(first, n, t->info.n_tokens))
         return err_set(e, ERR_LIMIT, "'%s': tokens beyond %llu", t->info.path, (unsigned long long)t->info.n_tokens);
     int r = trace_read_rows(t, s, layer, first, n, blocks, e);
     for (size_t i = 0; !r && i < (size_t)n * k; i++)
-        if (blocks[i] >= t->info.h.n_experts && !(none && blocks[i] == TRACE_NO_EXPERT))
+        if (blocks[i] >= t->info.h.n_experts)
             r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/%s' names expert %u of %d", t->info.path, layer,
                         trace_set_specs[s].name, blocks[i], t->info.h.n_experts);
     return r;
@@ -567,7 +568,7 @@ static int read_experts(struct trace *t, enum trace_set s, int none, int layer, 
 int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e)
 {
     if (t->info.h.n_experts > 0)
-        return read_experts(t, TRACE_SET_ROUTING, 0, layer, first, n, blocks, e);
+        return read_experts(t, TRACE_SET_ROUTING, layer, first, n, blocks, e);
     if (!ck_range(first, n, t->info.n_tokens))
         return err_set(e, ERR_LIMIT, "'%s': tokens beyond %llu", t->info.path, (unsigned long long)t->info.n_tokens);
     memset(blocks, 0, (size_t)n * sizeof *blocks);
@@ -578,7 +579,7 @@ int trace_foreseen(struct trace *t, int layer, uint64_t first, uint64_t n, uint1
 {
     if (!t->info.foreseen)
         return err_set(e, ERR_UNSUPPORTED, "'%s' does not hold which experts are foreseen: trace the model again", t->info.path);
-    return read_experts(t, TRACE_SET_FORESEEN, layer == 0, layer, first, n, blocks, e);
+    return read_experts(t, TRACE_SET_FORESEEN, layer, first, n, blocks, e);
 }
 
 int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *maps, uint16_t *blocks, struct err *e)

@@ -64,8 +64,7 @@ int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *
 int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e);
 
 /* The same of the experts that the layer's router chooses from the residual stream before the FFN of the layer before it, likeliest
- * first; of layer 0 from what is embedded, or, in older traces, TRACE_NO_EXPERT. Of traces with info.foreseen; ERR_UNSUPPORTED: this
- * has none. */
+ * first; of layer 0 from what is embedded. Of traces with info.foreseen; ERR_UNSUPPORTED: this has none. */
 int trace_foreseen(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e);
 
 /* Which tokens were sampled: token index in this file of samples [first, first+n), ascending. */

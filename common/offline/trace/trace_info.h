@@ -10,7 +10,6 @@
 
 #define TRACE_BATCH_SIZES 7 /* 1 2 3 4 8 16 32 */
 #define TRACE_GROUP       32 /* sequences per group: batches never reach across groups */
-#define TRACE_NO_EXPERT   65535
 extern const int trace_batch_sizes[TRACE_BATCH_SIZES];
 
 enum trace_batch_kind {

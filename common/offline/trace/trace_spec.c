@@ -106,11 +106,6 @@ struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part pa
     return hash_final128(h);
 }
 
-int trace_revision_of(const struct model_hparams *h)
-{
-    return h->thresholds ? TRACE_REVISION : 1;
-}
-
 static void add_part(struct hash *h, enum trace_part part, int layer, struct hash128 v)
 {
     char path[32];
@@ -125,8 +120,8 @@ struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 
 {
     struct hash_room room;
     struct hash *h = hash_new_in(&room);
-    hash_update_str(h, "thermocline-trace");
-    hash_update_u32(h, (uint32_t)trace_revision_of(&info->h));
+    hash_update_str(h, TRACE_FORMAT);
+    hash_update_u32(h, TRACE_REVISION);
     hash_update_u64(h, info->model_hash.lo);
     hash_update_u64(h, info->model_hash.hi);
     hash_update_str(h, model_act_name(info->h.act));

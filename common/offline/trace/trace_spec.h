@@ -46,8 +46,7 @@ struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part pa
 struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 corpus, struct hash128 batches,
                                   const struct hash128 *layers);
 
-/* What a trace with these contents is written as: the least revision that has them. */
-int trace_revision_of(const struct model_hparams *h);
+#define TRACE_FORMAT "thermo-trace"
 
 const char *trace_rope_name(enum model_rope r);
 

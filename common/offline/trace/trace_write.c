@@ -61,8 +61,9 @@ static int put_texts(struct trace_writer *w, struct err *e)
     const struct model_hparams *h = &w->info->h;
     struct trace_h5_file *f = &w->h5;
     int r;
-    if ((r = trace_h5_put_text(f, "/", "format", "thermocline-trace", e)) < 0 ||
-        (r = trace_h5_put_u64(f, "/", "revision", (uint64_t)trace_revision_of(h), e)) < 0 ||
+    if ((r = trace_h5_put_text(f, "/", "format", TRACE_FORMAT, e)) < 0 ||
+        (r = trace_h5_put_u64(f, "/", "revision", TRACE_REVISION, e)) < 0 ||
+        (r = trace_h5_put_u64(f, "/", "feature_incompat", 0, e)) < 0 ||
         (r = trace_h5_put_text(f, "/", "bit_order", "bit i%8 (1 << i%8) of byte i/8 is neuron i", e)) < 0 ||
         (r = trace_h5_put_text(f, "/", "active", trace_active_text(h), e)) < 0 ||
         (r = trace_h5_put_text(f, "/model", "act", model_act_name(h->act), e)) < 0 ||

@@ -141,9 +141,10 @@ static void let_read(struct call *c, const char *origin)
     }
 }
 
-static int is_health(const char *path)
+/* The page is the same for all, and asks for the key itself. */
+static int needs_no_key(const char *path)
 {
-    return !strcmp(path, "/health") || !strcmp(path, "/v1/health");
+    return !strcmp(path, "/") || !strcmp(path, "/health") || !strcmp(path, "/v1/health");
 }
 
 int door_look(const struct door *d, struct call *c, const char **message)
@@ -159,7 +160,7 @@ int door_look(const struct door *d, struct call *c, const char **message)
     }
     if (origin)
         let_read(c, origin);
-    if (d->n_keys && !is_health(call_path(c)) && strcmp(call_method(c), "OPTIONS") && !has_key(d, c)) {
+    if (d->n_keys && !needs_no_key(call_path(c)) && strcmp(call_method(c), "OPTIONS") && !has_key(d, c)) {
         call_set(c, "WWW-Authenticate", "Bearer");
         *message = "a key is needed: 'Authorization: Bearer KEY', or 'x-api-key: KEY'";
         return 401;

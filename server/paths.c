@@ -2,6 +2,7 @@
 #include "server/paths.h"
 
 #include "server/answer.h"
+#include "server/page.h"
 
 #include "common/base/fields.h"
 #include "common/base/print.h"
@@ -64,11 +65,14 @@ static void props(struct server *s, struct call *c)
 {
     struct buffer b = { .pool = &s->pool };
     char *text = thermo_describe(s->t);
+    pthread_mutex_lock(&s->lock);
+    int open = answer_count(s);
+    pthread_mutex_unlock(&s->lock);
     if (!text) {
         server_error(s, c, 503, NULL, NULL, "out of memory");
         return;
     }
-    buffer_printf(&b, "{\"total_slots\":%d,\"model_alias\":", s->sequences);
+    buffer_printf(&b, "{\"total_slots\":%d,\"requests_open\":%d,\"model_alias\":", s->sequences, open);
     buffer_string(&b, s->name);
     buffer_printf(&b, ",\"n_ctx\":%d,\"build_info\":\"thermocline %s\",\"engine\":", s->context, thermo_version());
     buffer_put(&b, text, strlen(text), 1);
@@ -86,24 +90,37 @@ static void gauge(struct buffer *b, const char *name, const char *type, const ch
     buffer_printf(b, "# HELP thermo_%s %s\n# TYPE thermo_%s %s\nthermo_%s %s\n", name, help, name, type, name, text);
 }
 
-/* What the library counts, by its names. */
+/* What the library counts, by its names; of: the object in which it is. scale: seconds of ms. */
 static void engine_figures(struct server *s, struct buffer *b)
 {
-    static const struct { const char *key, *name, *type, *help; } rows[] = {
-        { "passes", "passes_total", "counter", "Passes over the model." },
-        { "reads", "reads_total", "counter", "Reads from storage." },
-        { "read_bytes", "read_bytes_total", "counter", "Bytes read from storage." },
-        { "memory_bytes", "memory_limit_bytes", "gauge", "Limit of memory." },
-        { "account_bytes", "memory_account_bytes", "gauge", "Memory that the account has." },
-        { "peak_bytes", "memory_peak_bytes", "gauge", "Most memory that the process had." },
+    static const struct { const char *of, *key; double scale; const char *name, *type, *help; } rows[] = {
+        { NULL, "passes", 1, "passes_total", "counter", "Passes over the model." },
+        { NULL, "reads", 1, "reads_total", "counter", "Reads from storage." },
+        { NULL, "read_bytes", 1, "read_bytes_total", "counter", "Bytes read from storage." },
+        { NULL, "memory_bytes", 1, "memory_limit_bytes", "gauge", "Limit of memory." },
+        { NULL, "account_bytes", 1, "memory_account_bytes", "gauge", "Memory that the account has." },
+        { NULL, "peak_bytes", 1, "memory_peak_bytes", "gauge", "Most memory that the process had." },
+        { "prompt", "ms", 1e-3, "prompt_seconds_total", "counter", "Time of passes that read prompts." },
+        { "decode", "tokens", 1, "decode_tokens_total", "counter", "Tokens made by passes that read no prompt." },
+        { "decode", "ms", 1e-3, "decode_seconds_total", "counter", "Time of these passes." },
+        { "decode", "stall_ms", 1e-3, "decode_stall_seconds_total", "counter", "Of it, time of waiting for reads." },
+        { "decode", "cold_lookups", 1, "cache_lookups_total", "counter", "Units looked up in the cache of neurons, by these passes." },
+        { "decode", "cold_hits", 1, "cache_hits_total", "counter", "Of these, found." },
+        { "decode", "cold_hit_rate", 1, "cache_hit_rate", "gauge", "Share of them; of neurons where gates are looked up by themselves." },
+        { "measured", "tokens_per_s", 1, "tokens_per_second", "gauge", "Tokens a second of these passes." },
+        { "measured", "read_bytes", 1, "read_bytes_per_token", "gauge", "Bytes that these passes read for a token." },
+        { "predicted", "tokens_per_s", 1, "predicted_tokens_per_second", "gauge", "The same by the plan, for one text." },
+        { "predicted", "read_bytes", 1, "predicted_read_bytes_per_token", "gauge", "The same by the plan, for one text." },
+        { "predicted", "hit_rate", 1, "predicted_cache_hit_rate", "gauge", "The same by the plan, for one text." },
     };
     struct err e;
     char *text = thermo_describe(s->t);
     struct js *j = text ? js_parse(text, strlen(text), "the model", &e) : NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double v;
-        if (js_num(js_get(j, rows[i].key), &v))
-            gauge(b, rows[i].name, rows[i].type, rows[i].help, v);
+        int says = !rows[i].of || strcmp(rows[i].of, "predicted") != 0 || js_bool(js_get(js_get(j, "predicted"), "valid")) == 1;
+        if (says && js_num(js_get(rows[i].of ? js_get(j, rows[i].of) : j, rows[i].key), &v))
+            gauge(b, rows[i].name, rows[i].type, rows[i].help, v * rows[i].scale);
     }
     js_free(j);
     thermo_free(text);
@@ -300,6 +317,7 @@ static const struct route {
     const char *method, *path;
     void (*answer)(struct server *s, struct call *c);
 } routes[] = {
+    { "GET", "/", page_answer },
     { "GET", "/health", health },
     { "GET", "/models", models },
     { "GET", "/metrics", metrics },

@@ -37,6 +37,8 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
 # thermo-serve as Python's openai sees it, where that is installed: what server.sh asks, by other means and longer.
 TEST_SAME    += tests/cli/server-openai.sh
+# The page of thermo-serve in a browser, where there is one.
+TEST_SAME    += tests/cli/page.sh
 # What runs scripts and makefiles at length: 13 edges of 100,874, 51 of 518 CPU-seconds.
 TEST_SAME    += $(addprefix tests/cli/,regret.sh bench.sh completions.sh install.sh plans.sh)
 TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))

@@ -1,5 +1,7 @@
 """thermo-serve from outside, by Python's own http.client: forms of answers, each equal to thermo-run's, errors, a client that leaves, memory, the
 end. server.py BIN PACK PLAN TEMPLATE."""
+import base64
+import hashlib
 import http.client
 import json
 import os
@@ -72,6 +74,12 @@ def error_of(answer, status):
 def small(s):
     r = s.ask('/health')
     point(r[0] == 200 and json.loads(r[2]) == {'status': 'ok'}, '/health', str(r))
+    r = s.ask('/')
+    policy, style, script = r[1]['content-security-policy'], re.search(r'<style>(.*)</style>', r[2], re.S)[1], re.search(r'<script>(.*)</script>', r[2], re.S)[1]
+    point(r[0] == 200 and r[1]['content-type'] == 'text/html; charset=utf-8' and int(r[1]['content-length']) < 65536 and "default-src 'none'" in policy
+          and all(base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() in policy for t in (style, script)), 'the page: its policy knows its style and its program', policy)
+    point(not re.search(r'''innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|DOMParser|createContextual|(?:src|href)="(?!#|data:)''', r[2]), 'and no text becomes HTML')
+    error_of(s.ask('/', {}), 405)
     for path in ('/v1/models', '/models'):
         r = s.ask(path)
         m = json.loads(r[2])
@@ -261,7 +269,8 @@ def texts(s):
         p = json.loads(s.ask(path)[2])
         point(p['total_slots'] == 8 and p['engine']['sequences'] == 8, path, str(p))
     m = s.ask('/metrics')
-    point(m[1]['content-type'].startswith('text/plain') and metric(s, 'tokens_total') > 0 and metric(s, 'read_bytes_total') >= 0, '/metrics', m[2])
+    point(m[1]['content-type'].startswith('text/plain') and metric(s, 'tokens_total') > 0 and metric(s, 'read_bytes_total') >= 0 and metric(s, 'decode_tokens_total') > 0 and metric(s, 'tokens_per_second') > 0
+          and metric(s, 'decode_seconds_total') > 0 and 0 <= metric(s, 'cache_hit_rate') <= 1, '/metrics', m[2])
     point(json.loads(s.ask('/v1/models/any')[2])['id'] == 'split', '/v1/models/NAME')
 
 
@@ -351,7 +360,7 @@ def doors():
     with open(key, 'w', encoding='utf-8') as f:
         f.write('# two\nsecret-one\n\nsecret-two\n')
     s = Server('--api-key-file', key, '--allow-host', 'my.example', '--allow-origin', 'https://page.example')
-    point(s.ask('/health')[0] == 200, '/health without a key')
+    point(s.ask('/health')[0] == 200 and s.ask('/')[0] == 200, '/health and the page without a key')
     r = s.ask('/v1/models')
     point(error_of(r, 401)['type'] == 'authentication_error' and r[1]['www-authenticate'] == 'Bearer', 'no key: 401')
     for headers, status in (({'Authorization': 'Bearer secret-one'}, 200), ({'authorization': 'bearer secret-two'}, 200), ({'x-api-key': 'secret-two'}, 200),

@@ -10,10 +10,11 @@ import sys
 # Of each room, the rooms of the same folder that it may include. "": the folder's own files, on top.
 ROOMS = {
     'common': {
-        'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model accel',
+        'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'ops': 'base kernels model',
+        'plan': 'base kernels model accel ops',
         'pack': 'base kernels model plan',
         'accel': 'base kernels model', 'opencl': 'base kernels model accel', 'engines': 'base kernels model accel opencl',
-        'offline': 'base cli kernels model plan pack',
+        'offline': 'base cli kernels model ops plan pack',
     },
     'planner': {
         'inputs': '', 'predict': 'inputs', 'replay': 'inputs predict', 'describe': 'inputs replay',

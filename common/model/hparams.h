@@ -57,7 +57,7 @@ struct model_hparams {
     int delta_k_heads, delta_v_heads; /* heads of queries and keys, of values */
     int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
     int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
-    /* RWKV-7 (arXiv:2503.14456), common/model/nn_wkv.h: every layer is recurrent, and neither attention nor rotation is there; n_heads is
+    /* RWKV-7 (arXiv:2503.14456), common/ops/wkv.h: every layer is recurrent, and neither attention nor rotation is there; n_heads is
      * d_model / wkv_dim, head_dim is wkv_dim. */
     int wkv_dim;                 /* 0: not so; or elements of a head: its state is a matrix [wkv_dim][wkv_dim] */
     int decay_rank, rate_rank, value_rank, gate_rank; /* elements that decays, learning rates, mixes of values and gates are made of */
@@ -139,29 +139,8 @@ static inline int model_halves(const struct model_hparams *h, int layer)
     return h->halve_period > 0 && (layer + 1) % h->halve_period == 0;
 }
 
-/* Layers with keys and values, and which of them a layer is, or would be. */
-static inline int model_kv_layers(const struct model_hparams *h)
-{
-    return h->wkv_dim > 0 ? 0 : h->full_period > 0 ? h->n_layers / h->full_period : model_depth(h);
-}
-
-static inline int model_kv_layer(const struct model_hparams *h, int layer)
-{
-    return h->full_period > 0 ? layer / h->full_period : layer;
-}
-
-static inline int model_recurrent_layers(const struct model_hparams *h)
-{
-    return model_depth(h) - model_kv_layers(h);
-}
-
-static inline int model_recurrent_layer(const struct model_hparams *h, int layer)
-{
-    return h->wkv_dim > 0 ? layer : layer - layer / h->full_period;
-}
-
-/* Recurrent layers: elements of all values; of queries, keys and values; and floats of a sequence's state in a layer, of which the
- * convolution's come first. */
+/* Recurrent layers: elements of all values; of queries, keys and values; and floats of the convolution's, which come first in a sequence's
+ * state in a layer. */
 static inline int model_delta_inner(const struct model_hparams *h)
 {
     return h->delta_v_heads * h->delta_dim;
@@ -177,35 +156,13 @@ static inline size_t model_conv_floats(const struct model_hparams *h)
     return (size_t)(h->conv_width - 1) * (size_t)model_delta_channels(h);
 }
 
-/* Of RWKV: elements of the widest of the four that are made of few; what comes before the matrices in a state: the last inputs of time
- * mixing and of the FFN; floats of a token that a pass works with (nn_wkv.h). */
-static inline int model_wkv_rank(const struct model_hparams *h)
-{
-    if (h->mix_rank) /* of all five mixes, and then of one mix or of decays */
-        return 5 * h->mix_rank + (h->mix_rank > h->decay_rank ? h->mix_rank : h->decay_rank);
-    int a = h->decay_rank > h->rate_rank ? h->decay_rank : h->rate_rank, b = h->value_rank > h->gate_rank ? h->value_rank : h->gate_rank;
-    return a > b ? a : b;
-}
-
+/* Of RWKV: what comes before the matrices in a state: the last inputs of time mixing and of the FFN. */
 static inline size_t model_wkv_shifts(const struct model_hparams *h)
 {
     return 2 * (size_t)h->d_model;
 }
 
-static inline size_t model_wkv_token(const struct model_hparams *h)
-{
-    return h->wkv_dim ? 8 * (size_t)h->d_model + (size_t)model_wkv_rank(h) : 0;
-}
-
-static inline size_t model_state_floats(const struct model_hparams *h)
-{
-    if (h->wkv_dim)
-        return model_wkv_shifts(h) + (size_t)h->d_model * (size_t)h->wkv_dim;
-    return h->full_period ? model_conv_floats(h) + (size_t)model_delta_inner(h) * (size_t)h->delta_dim : 0;
-}
-
-/* Elements of the queries of a token as they are made, gates among them, of what attention's output matrix sees, and of a position in a
- * layer's KV cache. */
+/* Elements of the queries of a token as they are made, gates among them, and of what attention's output matrix sees. */
 static inline int model_q_dim(const struct model_hparams *h)
 {
     return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim << h->out_gate);
@@ -214,23 +171,6 @@ static inline int model_q_dim(const struct model_hparams *h)
 static inline int model_out_dim(const struct model_hparams *h)
 {
     return h->n_heads * (h->kv_rank ? h->value_dim : h->head_dim);
-}
-
-static inline int model_kv_dim(const struct model_hparams *h)
-{
-    return h->kv_rank ? h->head_dim : 2 * h->n_kv_heads * h->head_dim;
-}
-
-/* The most of any layer: elements of the queries that attention sees, and of a position in the KV cache. */
-static inline int model_most_q(const struct model_hparams *h)
-{
-    return h->n_heads * (h->head_dim > h->head_dim_window ? h->head_dim : h->head_dim_window);
-}
-
-static inline int model_most_kv(const struct model_hparams *h)
-{
-    int window = 2 * h->n_kv_window * h->head_dim_window;
-    return window > model_kv_dim(h) ? window : model_kv_dim(h);
 }
 
 static inline int model_has_window(const struct model_hparams *h, int layer)

@@ -550,3 +550,10 @@ int nn_act_is_sparse(enum model_act act)
 {
     return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU || act == MODEL_ACT_RELU_UNGATED;
 }
+
+void nn_gate_heads(float *x, const float *queries, int n_heads, int dim)
+{
+    for (int head = 0; head < n_heads; head++)
+        for (int i = 0; i < dim; i++)
+            x[head * dim + i] *= nn_sigmoid(queries[(2 * head + 1) * dim + i]);
+}

@@ -89,6 +89,9 @@ size_t nn_attention_floats(int n_tokens, int n_pos, const struct nn_attn *a);
 /* Values of a token before they go to the cache, in place: + bias, NULL for none, then the model's norm without weights, if it has one. */
 void nn_values(float *v, const float *bias, const struct model_hparams *h);
 
+/* x[i] *= sigmoid(gate[i]) of n_heads heads of dim; the gates of a head follow its queries: queries[head][2][dim]. */
+void nn_gate_heads(float *x, const float *queries, int n_heads, int dim);
+
 /* What a router with a norm of its own sees: out = rmsnorm(x) * w / sqrt(n), f32[n]. */
 void nn_router_input(float *out, const float *x, const float *w, int n, float eps);
 

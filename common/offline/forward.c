@@ -67,10 +67,17 @@ struct room {
     uint64_t bytes;            /* 0: the model has no use for it */
 };
 
-enum { WORKER = 9, SHARED = 14, TOKEN = 9, SEEN = 4 };
+enum { WORKER = 6, SHARED = 11, TOKEN = 9, SEEN = 4 };
 struct rooms {
     struct room worker[WORKER], batch[SHARED], token[TOKEN], seen[SEEN];
 };
+
+static struct op_need need_of(const struct model_hparams *h, unsigned kinds)
+{
+    struct op_need n;
+    ops_most(h, kinds, &n);
+    return n;
+}
 
 static struct rooms rooms_of(const struct model *m, int max_len)
 {
@@ -78,21 +85,18 @@ static struct rooms rooms_of(const struct model *m, int max_len)
 #define B(field) offsetof(struct batch, field)
 #define F(field) offsetof(struct forward, field)
     const struct model_hparams *h = &m->h;
-    uint64_t d = 4 * (uint64_t)h->d_model, q = 4 * (uint64_t)model_most_q(h), act = act_bytes(m), latent = h->kv_rank ? 4 * BATCH : 0;
-    uint64_t shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead);
-    uint64_t widest = 4 * ((uint64_t)h->n_ff > shared ? (uint64_t)h->n_ff : shared), rows = max_len > BATCH ? (uint64_t)max_len : BATCH;
-    uint64_t kv = 4 * rows * (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2); /* of all positions */
+    const struct op_need a = need_of(h, 1u << OP_ATTENTION), r = need_of(h, 1u << OP_DELTA | 1u << OP_WKV), f = need_of(h, 1u << OP_FFN);
+    uint64_t d = 4 * (uint64_t)h->d_model, act = act_bytes(m), rows = max_len > BATCH ? (uint64_t)max_len : BATCH;
+    uint64_t widest = 4 * ((uint64_t)h->n_ff > f.shared / 2 ? (uint64_t)h->n_ff : f.shared / 2);
+    uint64_t kv = 4 * rows * a.row; /* of all positions */
     uint64_t routed = h->n_experts > 0, k = routed ? (uint64_t)h->n_experts_used : 1, bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     int foresees = forward_foresees(h);
     return (struct rooms){
         { { W(norm), TILE * d }, { W(out), TILE * d }, { W(scores), 4 * (uint64_t)max_len * NN_ATTN_HEADS }, { W(act), TILE * act },
-          { W(channels), 4 * TILE * (uint64_t)model_delta_channels(h) }, { W(z), 8 * TILE * (uint64_t)model_delta_inner(h) },
-          { W(betas), 16 * TILE * (uint64_t)h->delta_v_heads }, { W(state), 4 * (uint64_t)model_state_floats(h) },
-          { W(wkv), 4 * TILE * (uint64_t)model_wkv_token(h) } },
-        { { B(norm), BATCH * d }, { B(out), BATCH * d }, { B(gate), BATCH * widest }, { B(up), BATCH * widest }, { B(q), BATCH * q },
-          { B(att), BATCH * q }, { B(k), kv }, { B(v), kv }, { B(made), latent * (uint64_t)model_q_dim(h) },
-          { B(low), latent * (uint64_t)h->q_rank }, { B(heads), latent * (uint64_t)model_out_dim(h) },
-          { B(gated), h->out_gate ? BATCH * 2 * q : 0 }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act } },
+          { W(made), 4 * TILE * r.made }, { W(state), 4 * r.state } },
+        { { B(norm), BATCH * d }, { B(out), BATCH * d }, { B(gate), BATCH * widest }, { B(up), BATCH * widest },
+          { B(q), 4 * BATCH * a.q }, { B(att), 4 * BATCH * a.attn }, { B(k), kv }, { B(v), kv },
+          { B(made), 4 * BATCH * (a.latent + a.made) }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act } },
         { { F(x), d }, { F(blocks), 2 * k }, { F(sample_of), 4 }, { F(pos), 4 },
           { F(normed), routed || h->parallel || h->wkv_dim ? d : 0 }, { F(values), h->wkv_dim ? d : 0 },
           { F(sum), h->expert_norms ? routed * d : 0 }, { F(route_w), routed * 4 * k }, { F(expert_tokens), routed * 4 } },
@@ -137,8 +141,8 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     const struct rooms rooms = rooms_of(m, max_len);
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
     f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
-    f->q_len = (size_t)model_most_q(h);
-    f->kv_len = h->kv_rank ? (size_t)h->head_dim : (size_t)model_most_kv(h) / 2;
+    f->cached = need_of(h, 1u << OP_ATTENTION), f->recurrent = need_of(h, 1u << OP_DELTA | 1u << OP_WKV);
+    f->q_len = (size_t)f->cached.q, f->kv_len = (size_t)f->cached.row;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
     f->row_bytes = (f->n_ff + 63) / 64 * 8;
     f->freqs = malloc(((size_t)h->n_rot + 1) * sizeof *f->freqs);

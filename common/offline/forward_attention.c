@@ -2,7 +2,7 @@
  * parts are kept. */
 #include "common/offline/forward_impl.h"
 
-#include "common/model/nn_delta.h"
+#include "common/ops/delta.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,6 +24,17 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
     float scale = nn_query_scale(h, pos);
     for (size_t i = 0; scale != 1 && i < (size_t)(h->n_heads * h->head_dim); i++)
         q[i] *= scale;
+}
+
+/* What follows queries as they are made, and what attention gives. */
+static float *low(const struct forward *f)
+{
+    return f->b.made + (size_t)BATCH * (size_t)model_q_dim(&f->own);
+}
+
+static float *heads(const struct forward *f)
+{
+    return f->b.att + (size_t)BATCH * f->q_len;
 }
 
 /* A batch: tokens [first, first + n) of the run. Row 0 of keys and values is token `group`. */
@@ -59,7 +70,7 @@ static void place_some(void *ctx, int begin, int end, int worker)
         const size_t row = s->first - s->group + i;
         float *q = b->q + i * f->q_len, *k = b->k + row * f->kv_len, *v = b->v + row * f->kv_len;
         for (size_t j = 0; f->own.out_gate && j < heads; j++)
-            memcpy(q + j * dim, b->gated + (i * heads + j) * 2 * dim, dim * sizeof *q);
+            memcpy(q + j * dim, b->made + (i * heads + j) * 2 * dim, dim * sizeof *q);
         if (!f->w[MODEL_ATTN_V])
             memcpy(v, k, f->kv_len * sizeof *v);
         place(f, q, k, v, (int)f->pos[s->first + i]);
@@ -74,7 +85,7 @@ static void make_plain(const struct span *s)
     size_t at = (s->first - s->group) * f->kv_len;
     const struct gguf_tensor *q = forward_tensor(f, MODEL_ATTN_Q);
     const struct forward_product p[3] = {
-        { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate ? b->gated : b->q, f->own.out_gate ? (size_t)q->dims[1] : f->q_len },
+        { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate ? b->made : b->q, f->own.out_gate ? (size_t)q->dims[1] : f->q_len },
         { forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, b->k + at, f->kv_len },
         { forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, b->v + at, f->kv_len } };
     forward_products(f, p, f->w[MODEL_ATTN_V] ? 3 : 2, b->norm, f->d, s->n);
@@ -90,7 +101,7 @@ static void low_norm(void *ctx, int begin, int end, int worker)
     size_t rank = (size_t)f->own.q_rank;
     (void)worker;
     for (size_t i = (size_t)begin; i < (size_t)end; i++)
-        nn_rmsnorm(f->b.low + i * rank, f->b.low + i * rank, f->w[MODEL_ATTN_Q_A_NORM], f->own.q_rank, f->own.rms_eps);
+        nn_rmsnorm(low(f) + i * rank, low(f) + i * rank, f->w[MODEL_ATTN_Q_A_NORM], f->own.q_rank, f->own.rms_eps);
 }
 
 static void place_latent(void *ctx, int begin, int end, int worker)
@@ -124,7 +135,7 @@ static void value_heads(void *ctx, int begin, int end, int worker)
                                         (size_t)model_out_dim(h), (size_t)h->value_dim, (size_t)(h->n_heads * h->kv_rank),
                                         (size_t)h->kv_rank };
     (void)worker;
-    nn_each_head(f->b.heads, f->b.att, s->n, begin, end, &value);
+    nn_each_head(heads(f), f->b.att, s->n, begin, end, &value);
 }
 
 /* Where heads share what keys and values are made of: b.q has queries turned into that, b.k it itself. */
@@ -136,12 +147,12 @@ static void make_latent(const struct span *s)
     void *ctx = (void *)(uintptr_t)s;
     enum model_role q = rank ? MODEL_ATTN_Q_A : MODEL_ATTN_Q;
     const struct forward_product p[2] = {
-        { forward_tensor(f, q), f->w[q], 0, rank ? b->low : b->made, rank ? rank : q_dim },
+        { forward_tensor(f, q), f->w[q], 0, rank ? low(f) : b->made, rank ? rank : q_dim },
         { forward_tensor(f, MODEL_ATTN_KV_A), f->w[MODEL_ATTN_KV_A], 0, b->k + (s->first - s->group) * f->kv_len, f->kv_len } };
     forward_products(f, p, 2, b->norm, f->d, s->n);
     if (rank) {
         pool_for(f->pool, s->n, ITEM, low_norm, ctx);
-        forward_batch_matrix(f, MODEL_ATTN_Q_B, b->made, b->low, s->n);
+        forward_batch_matrix(f, MODEL_ATTN_Q_B, b->made, low(f), s->n);
     }
     pool_for(f->pool, s->n, ITEM, place_latent, ctx);
     pool_for(f->pool, f->own.n_heads, 1, turn_heads, ctx);
@@ -171,7 +182,7 @@ static void attend_some(void *ctx, int begin, int end, int worker)
         nn_attention(out, b->q + i * f->q_len, b->k + row * f->kv_len, values + row * f->kv_len, pos + 1 - from, head, to, &a,
                      f->scratch[worker].scores);
         if (h->out_gate)
-            nn_gate_heads(out + (size_t)head * one, b->gated + (i * (size_t)h->n_heads + (size_t)head) * 2 * one, to - head, h->head_dim);
+            nn_gate_heads(out + (size_t)head * one, b->made + (i * (size_t)h->n_heads + (size_t)head) * 2 * one, to - head, h->head_dim);
     }
 }
 
@@ -196,7 +207,7 @@ static void attend(struct forward *f, size_t first, size_t group, size_t n)
     pool_for(f->pool, groups * s.n, ITEM, attend_some, &s);
     if (h->kv_rank)
         pool_for(f->pool, h->n_heads, 1, value_heads, &s);
-    forward_batch_matrix(f, MODEL_ATTN_OUTPUT, f->b.out, h->kv_rank ? f->b.heads : f->b.att, s.n);
+    forward_batch_matrix(f, MODEL_ATTN_OUTPUT, f->b.out, h->kv_rank ? heads(f) : f->b.att, s.n);
     pool_for(f->pool, s.n, ITEM, add_some, &s);
 }
 

@@ -8,6 +8,7 @@
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
 #include "common/offline/weights.h"
+#include "common/ops/ops.h"
 
 enum { FORWARD_ROW_BLOCK_BYTES = 128 << 10 };
 
@@ -19,20 +20,16 @@ struct scratch {
     float *norm, *out;         /* [FORWARD_TILE][d_model], of recurrent layers and routers */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
     void *act;                 /* [FORWARD_TILE] activations in int8, of recurrent layers */
-    float *channels, *z, *betas; /* recurrent layers: [FORWARD_TILE] of model_delta_channels, model_delta_inner (and as much again for what
-                                * the output matrix sees), 4 * delta_v_heads */
-    float *state;              /* model_state_floats */
-    float *wkv;                /* RWKV: [FORWARD_TILE][model_wkv_token] */
+    float *made, *state;       /* recurrent layers: [FORWARD_TILE][op_need.made]; a sequence's state */
 };
 
 /* What all workers share of a batch of tokens; NULL where the model has no use for it. [FORWARD_BATCH] each, but for k and v. */
 struct batch {
     float *norm, *out;         /* [d_model] */
     float *gate, *up;          /* [the widest FFN] */
-    float *q, *att;            /* [q_len] */
+    float *q, *att;            /* [q_len], [op_need.attn]; latent attention: b.att is followed by what the output matrix sees */
     float *k, *v;              /* [max_len or FORWARD_BATCH][kv_len]: of all positions so far of the batch's sequences */
-    float *made, *low, *heads; /* latent attention: queries as they are made, of q_rank, what the output matrix sees */
-    float *gated;              /* [2 * q_len]: queries with gates, as they are made */
+    float *made;               /* [op_need.latent], queries as they are made, then of q_rank; or [op_need.made], queries with gates */
     float *logits;             /* [n_experts]: of routers */
     void *act;                 /* activations in int8, of the matrix with the longest rows */
 };
@@ -43,6 +40,7 @@ struct forward {
     struct model_hparams own;  /* of the layer of the sweep */
     struct pool *pool;
     int max_len;
+    struct op_need cached, recurrent; /* of layers with keys and values, of others */
     size_t d, n_ff, n_shared, q_len, kv_len, k;
     size_t row_bytes;          /* of bits, padded */
     float *freqs;              /* [2][n_rot / 2], of layers without a window and with one */

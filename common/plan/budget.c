@@ -8,9 +8,8 @@
 #include "common/base/ckmath.h"
 #include "common/base/pool.h"
 #include "common/kernels/kernels.h"
-#include "common/model/graph.h"
-#include "common/model/nn.h"
 #include "common/model/tokenizer.h"
+#include "common/ops/ops.h"
 #include "common/plan/cache.h"
 #include "common/plan/reads.h"
 
@@ -125,6 +124,17 @@ static uint64_t mul(struct sum *s, uint64_t a, uint64_t b)
     return s->bad ? 0 : r;
 }
 
+/* Arrays of n rows of floats, and of activations in int8. */
+static uint64_t floats(struct sum *s, uint64_t n, uint64_t each)
+{
+    return up64(mul(s, mul(s, n, each), sizeof(float)));
+}
+
+static uint64_t acts(struct sum *s, uint64_t n, uint64_t each)
+{
+    return up64(mul(s, mul(s, n, (each + 127) / 128), sizeof(struct kernels_q8_group)));
+}
+
 static void add(struct sum *s, uint64_t a)
 {
     if (!ck_add_u64(s->v, a, &s->v) || s->v > UINT64_MAX / 4)
@@ -217,41 +227,30 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     struct sum s = { 0 };
     blocks_of(h, c, &b);
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
-    uint64_t q_dim = (uint64_t)model_most_q(h), kv_dim = (uint64_t)model_most_kv(h);
-    uint64_t out_dim = h->kv_rank ? (uint64_t)model_out_dim(h) : q_dim, low = (uint64_t)h->q_rank;
-    uint64_t inner = (uint64_t)model_delta_inner(h), delta = (uint64_t)model_delta_channels(h) + 2 * inner + 4 * (uint64_t)h->delta_v_heads;
-    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead);
-    uint64_t widest = graph_widest(h);
-    b.joined = h->mtp ? up64(mul(&s, mul(&s, tokens, d), 8)) : 0;
-    b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
-    b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
-    if (!h->wkv_dim) {
-        b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + kv_dim), 4));
-        b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
-    }
-    b.latent = h->kv_rank ? up64(mul(&s, mul(&s, tokens, (uint64_t)model_q_dim(h) + low), 4)) : 0;
-    uint64_t made = h->out_gate ? (uint64_t)model_q_dim(h) : 0; /* a layer has one or the other */
-    b.made = h->out_gate || h->full_period ? up64(mul(&s, mul(&s, tokens, made > delta || !h->full_period ? made : delta), 4)) : 0;
-    if (h->wkv_dim)
-        b.made = up64(mul(&s, mul(&s, tokens, (uint64_t)model_wkv_token(h)), 4));
-    b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
-    int least_kv = h->n_kv_window && h->n_kv_window < h->n_kv_heads ? h->n_kv_window : h->n_kv_heads;
-    uint64_t heads = (uint64_t)(h->n_heads / least_kv);
-    heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
-    b.scores = h->wkv_dim ? 0 : mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
-    b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
-    b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
+    struct op_need need;
+    ops_most(h, OPS_ALL, &need);
+    b.hidden = floats(&s, tokens, d);
+    b.act = acts(&s, tokens, graph_widest(h));
+    b.qkv = floats(&s, tokens, need.q + need.kv);
+    b.attn = floats(&s, tokens, need.attn);
+    b.latent = floats(&s, tokens, need.latent);
+    b.made = floats(&s, tokens, need.made);
+    b.joined = floats(&s, tokens, need.joined);
+    b.shared = floats(&s, tokens, need.shared);
+    b.scores = mul(&s, threads * need.score_rows, floats(&s, 1, (uint64_t)c->context));
+    b.logits = floats(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab);
+    b.ffn = floats(&s, rows, (uint64_t)h->n_ff);
     uint64_t units = m->shapes.n_clusters;
     for (int p = 0; p < m->shapes.n_parts; p++)
         units += layout_most_units(&m->shapes, p);
     b.entries = up64(mul(&s, units, SCHEDULE_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
     b.gather = mul(&s, threads, up64(schedule_gather_bytes(tokens)));
     b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
-    b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
+    b.tokens_in = floats(&s, (uint64_t)c->max_batch, (uint64_t)c->context);
     b.reads = mul(&s, (uint64_t)c->queue_depth, SCHEDULE_READ_BYTES);
     if (c->predictors.rank) {
         uint64_t rank = (uint64_t)c->predictors.rank;
-        b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
+        b.predict = floats(&s, tokens, rank);
         b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
@@ -263,8 +262,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     add(&s, mul(&s, (uint64_t)b.blocks, b.entries));
     if (h->n_experts > 0) {
         uint64_t inputs = c->predictors.rank ? 2 : 1; /* the sum over experts, routing; what lookahead predictors see */
-        b.picked = up64(mul(&s, mul(&s, rows, d), 4));
-        b.picked_act = up64(mul(&s, mul(&s, rows, (d + 127) / 128), sizeof(struct kernels_q8_group)));
+        b.picked = floats(&s, rows, d);
+        b.picked_act = acts(&s, rows, d);
         add(&s, inputs * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
         add(&s, mul(&s, inputs + 1, b.picked));
         add(&s, mul(&s, inputs, b.picked_act));
@@ -313,11 +312,13 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
         k.rows = pages * SCHEDULE_KV_PAGE;
         k.table_bytes = up64(sequences * per_sequence * sizeof(int32_t) + pages * sizeof(uint16_t));
     }
-    k.row_bytes = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2) * (c->kv_f16 ? 2 : 4); /* the same in every layer */
+    struct op_need need;
+    ops_most(h, OPS_ALL, &need);
+    k.row_bytes = need.row * (c->kv_f16 ? 2 : 4); /* the same in every layer */
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
-    k.total = mul(&s, k.plane_bytes, (h->kv_rank ? 1 : 2) * (uint64_t)model_kv_layers(h));
-    k.state_bytes = up64(mul(&s, model_state_floats(h), 4));
-    uint64_t states = mul(&s, mul(&s, k.state_bytes, sequences), (uint64_t)model_recurrent_layers(h));
+    k.total = mul(&s, k.plane_bytes, need.planes);
+    k.state_bytes = floats(&s, 1, need.state);
+    uint64_t states = mul(&s, mul(&s, k.state_bytes, sequences), need.states);
     k.states = k.total;
     add(&s, k.total);
     add(&s, states);

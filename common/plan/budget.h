@@ -145,13 +145,7 @@ struct budget_scratch {
     int rows;            /* tokens of those together: max(prefill_chunk, max_batch x experts used) */
     uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
-    uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim]; latent attention: [n_heads + 1] */
-    uint64_t attn;       /* f32[tokens][n_heads][head_dim]; latent: and [n_heads][value_dim] */
-    uint64_t latent;     /* latent attention: f32[tokens][n_heads][nope_dim + n_rot] and [tokens][q_rank] */
-    uint64_t made;       /* f32[tokens][the most of a layer]: queries with gates; of recurrent layers channels, z, outputs, gates;
-                          * RWKV: model_wkv_token, whose first elements RWKV-6 uses until the FFN is done */
-    uint64_t joined;     /* of a layer that predicts further tokens: f32[tokens][2 d_model] */
-    uint64_t shared;     /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead] */
+    uint64_t qkv, attn, latent, made, joined, shared; /* f32[tokens][the most of an operation]: struct op_need */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */
@@ -169,7 +163,7 @@ struct budget_scratch {
 
 /* What BUDGET_KV is made of: a plane of rows for K and one for V of each layer, and tables that say which sequence has which
  * page of SCHEDULE_KV_PAGE rows. A single sequence has its positions in order, and no table. Recurrent layers have no planes, but a
- * state of each sequence, float32 whatever K and V are: f32[max_batch][recurrent layers][model_state_floats], from `states` on. */
+ * state of each sequence, float32 whatever K and V are: f32[max_batch][layers with one][op_need.state], from `states` on. */
 struct budget_kv {
     int per_sequence, n_pages; /* pages that a context fills; of all sequences */
     uint64_t rows;             /* positions of a plane */

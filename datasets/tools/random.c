@@ -277,7 +277,7 @@ static int fuse(const struct model_hparams *h, const struct family *f, enum mode
     if ((f->fused || f->joined) && role == MODEL_ATTN_V) {
         char *end = strstr(t->name, "attn_v.");
         snprintf(end, sizeof t->name - (size_t)(end - t->name), "attn_qkv.weight");
-        t->dims[1] = (uint64_t)(model_q_dim(h) + model_kv_dim(h));
+        t->dims[1] = (uint64_t)(model_q_dim(h) + 2 * h->n_kv_heads * h->head_dim);
     }
     if (f->kinds && h->n_experts > 0 && role == MODEL_FFN_GATE)
         return 0;

@@ -6,6 +6,7 @@
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
  * (M1)-(M33) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
+#include "common/ops/ops.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
 #include "common/plan/schedule.h"
@@ -217,16 +218,15 @@ double cost_mtp_ns(double layer_ns, double head_ns, int d_model, int n_vocab);
  * ends it, w - w^2 / (2 context) */
 double cost_positions(const struct model_hparams *h, int layer, int context);
 
-/* (M8) bytes of K and V that one step reads in a layer: batch * 2 * positions * kv_dim * width */
-double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16);
+/* (M8) bytes of K and V that one step reads in a layer whose attention needs that (common/ops/ops.h): batch * positions * planes * row *
+ * width; of a state, which is read and written. */
+double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16);
 
-/* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */
-double cost_kv_flops(const struct model_hparams *h, int batch, double positions);
+/* (M9) flops of attention over them: batch * 4 * positions * heads * head_dim; of a state what the operation says. */
+double cost_kv_flops(const struct op_need *n, int batch, double positions);
 
-/* The same of a recurrent layer, whose state is read and written, 7 flops for an element of its matrices, 9 of RWKV-7,
- * 5 of RWKV-6. */
-double cost_state_bytes(const struct model_hparams *h, int batch);
-double cost_state_flops(const struct model_hparams *h, int batch);
+/* Heads of a token in a layer that (M16) rotates. */
+int cost_rotated(const struct model_hparams *h, int layer);
 
 /* (M10) t_step = t_head + sum of t_layer */
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);

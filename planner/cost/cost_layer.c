@@ -19,17 +19,13 @@ struct kv {
 static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *c, const struct cost_rates *r, int layer,
                        int batch)
 {
-    if (model_is_recurrent(h, layer)) {
-        struct kv s = { cost_state_bytes(h, batch), cost_state_flops(h, batch), 0 };
-        s.attend_ns = r->f_cpu > 0 ? 1e9 * s.flops / r->f_cpu : 0;
-        return s;
-    }
     double positions = cost_positions(h, layer, c->context);
-    int times = c->consecutive ? cost_kv_times(batch) : batch;
-    const struct model_hparams own = model_of_layer(h, layer);
-    struct kv k = { cost_kv_bytes(&own, times, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };
-    if (r->attend_ns > 0)
-        k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
+    struct op_need need;
+    ops_mixer(h, layer, &need);
+    int times = c->consecutive && need.planes ? cost_kv_times(batch) : batch;
+    struct kv k = { cost_kv_bytes(&need, times, positions, c->kv_f16), cost_kv_flops(&need, batch, positions), 0 };
+    if (r->attend_ns > 0 && need.heads)
+        k.attend_ns = cost_attend_ns(positions, need.heads, r->attend_ns, k.bytes, r->threads, batch);
     else if (r->f_cpu > 0)
         k.attend_ns = 1e9 * k.flops / r->f_cpu;
     return k;
@@ -200,7 +196,7 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     }
     l->products_ns += dense_part_ns(hw, c, r, m, il->n, &kv, batch, notes) + elsewhere.ns;
     l->jobs_ns += cost_start_ns(cost_layer_jobs(il, 0) - elsewhere.n, r->start_ns);
-    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, in->h.wkv_dim ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, cost_rotated(&in->h, layer), r->rope_ns);
 }
 
 /* (M32): the norm before the layer's experts and its router, on another stream. */

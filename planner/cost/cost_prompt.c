@@ -195,12 +195,11 @@ static double attention_ns(const struct pass *p, const struct cost_rates *r, int
     const struct model_hparams *h = &p->in->h;
     struct cost_layer l = { 0 };
     struct cost_rates many = *r;
-    double rope = h->wkv_dim ? 0 : h->n_heads + h->n_kv_heads;
     many.attend_ns = p->n >= NN_ATTN_TOKENS && r->attend_many_ns > 0 ? r->attend_many_ns : r->attend_ns;
     int layers = 1 + (layer == 0 ? model_depth(h) - h->n_layers : 0); /* those before the experts' are counted with the first */
     cost_resident_of(p->hw, p->in, p->c, &many, (int)p->n, layer, &l, NULL);
     return l.products_ns + l.jobs_ns + layers * (cost_serial_ns((int)p->n, 2, r->norm_ns, 0, 0) +
-                                                 cost_serial_ns((int)p->n, 0, 0, rope, r->rope_ns) / r->threads);
+                                                 cost_serial_ns((int)p->n, 0, 0, cost_rotated(h, layer), r->rope_ns) / r->threads);
 }
 
 /* Layers mostly differ in nothing that attention's time depends on. Where padding alone differs the time is computed once more. */

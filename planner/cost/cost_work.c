@@ -114,24 +114,21 @@ int cost_kv_times(int tokens)
     return (tokens + NN_ATTN_TOKENS - 1) / NN_ATTN_TOKENS;
 }
 
-double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
+double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16)
 {
-    return batch * positions * model_kv_dim(h) * (kv_f16 ? 2 : 4);
+    return batch * positions * (double)(n->planes * n->row) * (kv_f16 ? 2 : 4) + batch * 2.0 * sizeof(float) * (double)n->state;
 }
 
-double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
+double cost_kv_flops(const struct op_need *n, int batch, double positions)
 {
-    return batch * 4.0 * positions * h->n_heads * h->head_dim;
+    return batch * 4.0 * positions * n->heads * n->head_dim + batch * (double)n->state_flops;
 }
 
-double cost_state_bytes(const struct model_hparams *h, int batch)
+int cost_rotated(const struct model_hparams *h, int layer)
 {
-    return batch * 2.0 * sizeof(float) * (double)model_state_floats(h);
-}
-
-double cost_state_flops(const struct model_hparams *h, int batch)
-{
-    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + (h->mix_rank ? 5.0 : 9.0) * h->d_model * h->wkv_dim);
+    struct op_need need;
+    ops_mixer(h, layer, &need);
+    return need.rotates ? h->n_heads + h->n_kv_heads : 0;
 }
 
 /* Bytes that the first n units of a part bring, each read by itself. */

@@ -223,15 +223,12 @@ static void step_lines(const struct totals *s, struct explain_line *m, int *n)
 }
 
 /* Of a model that has no keys and values. */
-static void state_lines(const struct inputs *in, const struct cost_rates *r, struct explain_line *m, int *n)
+static void state_lines(const struct inputs *in, const struct op_need *need, const struct cost_rates *r, struct explain_line *m, int *n)
 {
-    const struct model_hparams *h = &in->h;
-    put(m, n, "(M8)", "V_kv = bytes of a state, read and written per layer and step", cost_state_bytes(h, 1), "bytes", "d",
-        (double)h->d_model, "wkv_dim", (double)h->wkv_dim, NULL);
-    put(m, n, "(M9)", h->mix_rank ? "F_kv = 5 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu"
-                                  : "F_kv = 9 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu",
-        cost_state_flops(h, 1), "FLOP", "f_cpu", r->f_cpu,
-        NULL);
+    put(m, n, "(M8)", "V_kv = 8 * floats of a state, read and written per layer and step", cost_kv_bytes(need, 1, 0, 0), "bytes", "floats",
+        (double)need->state, NULL);
+    put(m, n, "(M9)", "F_kv = flops that move a state on by a token, per layer; t_attend = F_kv / f_cpu", cost_kv_flops(need, 1, 0), "FLOP",
+        "f_cpu", r->f_cpu, NULL);
     put(m, n, "(M16)", "t_alone = 2 * tau_norm(d), per layer", cost_serial_ns(1, 2, r->norm_ns, 0, 0), "ns", "tau_norm", r->norm_ns, NULL);
     put(m, n, "(M15)", "tau_start: a job that threads share is started and waited for", r->start_ns, "ns", "per layer in attention",
         (double)cost_layer_jobs(&in->layers[in->n_layers - 1], 1), NULL);
@@ -241,17 +238,20 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
 {
     const struct model_hparams *h = &pr->space.in->h;
     const struct cost_rates *r = &s->r;
-    double kv_bytes = cost_kv_bytes(h, 1, positions, s->c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
+    struct op_need need = { 0 }, all;
+    attention_need(h, 0, &need);
+    double kv_bytes = cost_kv_bytes(&need, 1, positions, s->c.kv_f16), kv_flops = cost_kv_flops(&need, 1, positions);
     double attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, kv_bytes, r->threads, 1);
     terms(put(m, n, "(M9)", "t_attention = max(rows of Q, K, V, output + t_attend, (weights + V_kv) / B_seq) + (M15) + (M16), sum over "
               "layers", s->attention, "ns", "B_seq", r->seq_bw, NULL),
           "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->serial_work, NULL);
-    if (model_kv_layers(h) == 0) {
-        state_lines(pr->space.in, r, m, n);
+    ops_most(h, OPS_ALL, &all);
+    if (all.planes == 0) {
+        state_lines(pr->space.in, &all, r, m, n);
         return;
     }
     put(m, n, "(M8)", "V_kv = 2 * positions * kv_dim * width, read per layer and step", kv_bytes, "bytes",
-        "positions", positions, "kv_dim", model_kv_dim(h) / 2.0, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
+        "positions", positions, "kv_dim", (double)(need.planes * need.row) / 2.0, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "F_kv = 4 * positions * heads * head_dim, per layer", kv_flops, "FLOP", "positions", positions, "heads",
         (double)h->n_heads, "head_dim", (double)h->head_dim, NULL);
     put(m, n, "(M17)", "t_attend = p * heads * tau_attend(head_dim) / n_t, per layer; where tau_attend was not measured, F_kv / f_cpu",

@@ -13,6 +13,7 @@
 #include "common/model/tokenizer.h"
 #include "common/offline/forward.h"
 #include "common/offline/trace/trace_write.h"
+#include "common/ops/ops.h"
 #include "profiler/trace/observe.h"
 
 #include <stdio.h>
@@ -266,7 +267,7 @@ void recorder_sizes(const struct recorder *t, struct recorder_sizes *out)
     }
     s.memory_bytes = forward_bytes(t->m, t->threads, t->max_len, largest, 1) + observe_size(h) * 4 + gguf_known_bytes(t->m->gguf);
     /* Two per weight that a token meets, and attention's two products over half of each sequence on average. */
-    double weights = 0, used = h->n_experts > 0 ? (double)h->n_experts_used / h->n_experts : 1;
+    double weights = 0, attending = 0, used = h->n_experts > 0 ? (double)h->n_experts_used / h->n_experts : 1;
     for (int i = 0; i < t->info.n_tensors; i++) {
         const struct trace_tensor *x = &t->info.tensors[i];
         if (x->layer >= 0)
@@ -274,9 +275,14 @@ void recorder_sizes(const struct recorder *t, struct recorder_sizes *out)
                        (model_role_is_ffn(x->role) ? used : 1);
     }
     s.flop = 2 * weights * (double)c->n_tokens;
+    for (int l = 0; l < model_depth(h); l++) {
+        struct op_need need;
+        ops_mixer(h, l, &need);
+        attending += (double)need.heads * need.head_dim;
+    }
     for (uint64_t i = 0; i < c->n_sequences; i++) {
         double len = (double)(c->starts[i + 1] - c->starts[i]);
-        s.flop += 2 * len * len * model_kv_layers(h) * (double)h->n_heads * h->head_dim;
+        s.flop += 2 * len * len * attending;
     }
     *out = s;
 }

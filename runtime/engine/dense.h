@@ -63,8 +63,7 @@ struct dense_memory {
                                  * scratch once they are in the cache */
     float *attn;                /* f32[tokens][n_heads][head_dim]; latent attention: kv_rank for each head, and then
                                  * [tokens][n_heads][value_dim] */
-    float *latent;              /* of it: f32[tokens][n_heads][nope_dim + n_rot], then [tokens][q_rank]; or NULL */
-    float *made;                /* budget_scratch.made of it; or NULL */
+    float *latent, *made;       /* as budget_scratch has them; or NULL. latent: [tokens][n_heads][nope_dim + n_rot], [tokens][q_rank] */
     float *scores;              /* f32[threads][heads at once][context] */
     float *joined;              /* of a layer that predicts further tokens: f32[tokens][2 d_model]; or NULL */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */

@@ -4,8 +4,9 @@
 
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
-#include "common/model/nn_delta.h"
-#include "common/model/nn_wkv.h"
+#include "common/ops/delta.h"
+#include "common/ops/ops.h"
+#include "common/ops/wkv.h"
 #include "common/plan/schedule.h"
 
 #include <math.h>
@@ -20,6 +21,8 @@ struct cpu {
     struct dense dense;
     struct dense_config c;
     float attn_scale;
+    size_t n_states;    /* layers with a state */
+    int places[];       /* [model_depth]: ops_places */
 };
 
 static struct cpu *cpu_of(struct dense *d)
@@ -167,7 +170,7 @@ struct attention {
 /* Row of the plane of K or V of a layer. */
 static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
 {
-    size_t at = (size_t)model_kv_layer(c->c.h, layer);
+    size_t at = (size_t)c->places[layer];
     size_t plane = c->c.h->kv_rank ? at : at * 2 + (size_t)value; /* latent: a value is its row's first elements */
     return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
@@ -447,7 +450,7 @@ static void find_sequences(struct recurrent *s)
 
 static float *state_of(const struct cpu *c, int layer, int seq)
 {
-    size_t at = (size_t)seq * (size_t)model_recurrent_layers(c->c.h) + (size_t)model_recurrent_layer(c->c.h, layer);
+    size_t at = (size_t)seq * c->n_states + (size_t)c->places[layer];
     return (float *)(void *)(c->c.memory.kv + c->c.kv.states + at * c->c.kv.state_bytes);
 }
 
@@ -467,7 +470,7 @@ static void convolve(void *ctx, int begin, int end, int worker)
                 continue;
             for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
                 memset(state + (size_t)k * channels + from, 0, (size_t)(to - from) * sizeof *state);
-            nn_delta_conv(r->channels + (size_t)t * channels, state, vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
+            delta_conv(r->channels + (size_t)t * channels, state, vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
         }
     }
 }
@@ -480,8 +483,8 @@ static void gate_tokens(void *ctx, int begin, int end, int worker)
     const float *alphas = h->delta_joined ? NULL : r->low + (size_t)r->n * heads;
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        nn_delta_units(r->channels + t * channels, h);
-        nn_delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL,
+        delta_units(r->channels + t * channels, h);
+        delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL,
                        vector(r->cpu, r->layer, MODEL_DELTA_DT), vector(r->cpu, r->layer, MODEL_DELTA_A), h);
     }
 }
@@ -502,7 +505,7 @@ static void move_heads(void *ctx, int begin, int end, int worker)
                 continue;
             if (r->tokens[t].pos == 0)
                 memset(s, 0, dim * dim * sizeof *s);
-            nn_delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, r->gates + t * 2 * heads, head, h);
+            delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, r->gates + t * 2 * heads, head, h);
         }
     }
 }
@@ -514,7 +517,7 @@ static void norm_tokens(void *ctx, int begin, int end, int worker)
     size_t inner = (size_t)model_delta_inner(h);
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++)
-        nn_delta_out(r->out + t * inner, r->z + t * inner, vector(r->cpu, r->layer, MODEL_DELTA_NORM), h);
+        delta_out(r->out + t * inner, r->z + t * inner, vector(r->cpu, r->layer, MODEL_DELTA_NORM), h);
 }
 
 static int recurrent_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
@@ -559,8 +562,8 @@ struct wkv {
     float *first;                /* f32[tokens][d_model]: values of the first layer, kept from layer to layer of a pass */
     float *mixed;                /* f32[n][d_model]: one mixed input; the mix of values; what the output matrix sees */
     float *few;                  /* f32[n][rank] */
-    struct nn_wkv_token all;     /* f32[n][d_model] each */
-    struct nn_wkv_weights w;
+    struct wkv_token all;     /* f32[n][d_model] each */
+    struct wkv_weights w;
 };
 
 /* Inputs of tokens mixed with those of the tokens before them in their sequences. */
@@ -578,7 +581,7 @@ static void mix_tokens(void *ctx, int begin, int end, int worker)
         const float *before = r->tokens[t].pos == 0 ? NULL
                               : i >= 0 ? s->x + (size_t)i * d
                                        : state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d;
-        nn_wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, s->more ? s->more + (size_t)t * d : NULL, h);
+        wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, s->more ? s->more + (size_t)t * d : NULL, h);
     }
 }
 
@@ -591,10 +594,10 @@ static void keep_inputs(const struct wkv *s)
         memcpy(state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d, s->x + (size_t)t * d, d * sizeof(float));
 }
 
-static struct nn_wkv_token token_of(const struct wkv *s, size_t t)
+static struct wkv_token token_of(const struct wkv *s, size_t t)
 {
     size_t at = t * (size_t)s->r.cpu->c.h->d_model;
-    return (struct nn_wkv_token){ s->all.r + at, s->all.k + at, s->all.v + at, s->all.w + at, s->all.a + at, s->all.g + at };
+    return (struct wkv_token){ s->all.r + at, s->all.k + at, s->all.v + at, s->all.w + at, s->all.a + at, s->all.g + at };
 }
 
 static void gate_wkv(void *ctx, int begin, int end, int worker)
@@ -604,8 +607,8 @@ static void gate_wkv(void *ctx, int begin, int end, int worker)
     size_t d = (size_t)h->d_model;
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        const struct nn_wkv_token own = token_of(s, t);
-        nn_wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->w, h);
+        const struct wkv_token own = token_of(s, t);
+        wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->w, h);
     }
 }
 
@@ -625,8 +628,8 @@ static void move_wkv(void *ctx, int begin, int end, int worker)
                 continue;
             if (r->tokens[t].pos == 0)
                 memset(state, 0, dim * dim * sizeof *state);
-            const struct nn_wkv_token own = token_of(s, t);
-            nn_wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &s->w, head, h);
+            const struct wkv_token own = token_of(s, t);
+            wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &s->w, head, h);
         }
     }
 }
@@ -649,7 +652,7 @@ static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct er
     mix_inputs(s, s->w.lerp_x, NULL);
     add_product(c, &p, mix_a, &in, s->few);
     int r = run_products(c, &p);
-    nn_wkv_low(s->few, (size_t)s->r.n * (size_t)mix_a->n_rows, NN_WKV_W);
+    wkv_low(s->few, (size_t)s->r.n * (size_t)mix_a->n_rows, WKV_W);
     return r;
 }
 
@@ -672,17 +675,17 @@ static int make_mix(struct wkv *s, int place, float *few, const struct dense_rea
 static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
 {
     const struct cpu *c = s->r.cpu;
-    float *const to[NN_WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
+    float *const to[WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
     int d = c->c.h->d_model, n = s->r.n, six = c->c.h->mix_rank > 0, r = six ? begin_mixes(s, reads, e) : 0;
     float *low_few = six ? s->few + (size_t)n * (size_t)matrix(c, s->r.layer, MODEL_WKV_MIX_A)->n_rows : s->few;
-    for (int i = 0; i < NN_WKV_INPUTS && r == 0; i++) {
-        const struct nn_wkv_made *m = &nn_wkv_made[i];
-        enum nn_wkv_input which = m->in;
+    for (int i = 0; i < WKV_INPUTS && r == 0; i++) {
+        const struct wkv_made *m = &wkv_made[i];
+        enum wkv_input which = m->in;
         const struct dense_matrix *all = m->whole ? matrix(c, s->r.layer, m->whole) : NULL;
         const struct dense_matrix *low = m->low ? matrix(c, s->r.layer, m->low) : NULL;
         struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
         struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
-        int place = nn_wkv_place(which, c->c.h);
+        int place = wkv_place(which, c->c.h);
         if (place < 0 || (six && (r = make_mix(s, place, low_few, reads, e)) < 0))
             continue;
         mix_inputs(s, s->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
@@ -693,9 +696,9 @@ static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct e
         r = run_products(c, &first);
         if (r < 0 || !low || !low->data)
             continue;
-        nn_wkv_low(low_few, (size_t)n * (size_t)low->n_rows, which);
+        wkv_low(low_few, (size_t)n * (size_t)low->n_rows, which);
         struct acts few = { .f32 = low_few, .n_cols = low->n_rows, .n_tokens = n, .q8 = c->c.memory.act };
-        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(m->low + 1)), &few, which == NN_WKV_V ? s->mixed : to[which]);
+        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(m->low + 1)), &few, which == WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);
     }
     return r;
@@ -709,13 +712,13 @@ static int wkv_attention(struct dense *d, int layer, struct acts *in, const stru
     const size_t n = (size_t)in->n_tokens, part = n * (size_t)h->d_model;
     struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens }, .x = in->f32, .first = c->c.memory.made };
     struct products last = { .reads = reads, .e = e };
-    s.w = (struct nn_wkv_weights){
+    s.w = (struct wkv_weights){
         vector(c, layer, MODEL_WKV_LERP), vector(c, layer, MODEL_WKV_DECAY), vector(c, layer, MODEL_WKV_RATE),
         vector(c, layer, MODEL_WKV_VALUE), vector(c, layer, MODEL_WKV_K_K), vector(c, layer, MODEL_WKV_K_A),
         vector(c, layer, MODEL_WKV_R_K), vector(c, layer, MODEL_WKV_NORM), vector(c, layer, MODEL_WKV_NORM_BIAS),
         vector(c, layer, MODEL_WKV_LERP_X) };
     s.mixed = s.first + (size_t)c->c.tokens * (size_t)h->d_model;
-    s.all = (struct nn_wkv_token){ .r = s.mixed + part, .k = s.mixed + 2 * part, .v = s.mixed + 3 * part, .w = s.mixed + 4 * part,
+    s.all = (struct wkv_token){ .r = s.mixed + part, .k = s.mixed + 2 * part, .v = s.mixed + 3 * part, .w = s.mixed + 4 * part,
                                    .a = s.mixed + 5 * part, .g = s.mixed + 6 * part };
     s.few = s.mixed + 7 * part;
     find_sequences(&s.r);
@@ -751,14 +754,14 @@ static int cpu_receive(struct dense *d, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     (void)e;
-    nn_wkv_receive(out, c->c.memory.made, (size_t)n * (size_t)c->c.h->d_model);
+    wkv_receive(out, c->c.memory.made, (size_t)n * (size_t)c->c.h->d_model);
     return 0;
 }
 
 static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    size_t bytes = (size_t)c->c.kv.state_bytes * (size_t)model_recurrent_layers(c->c.h);
+    size_t bytes = (size_t)c->c.kv.state_bytes * c->n_states;
     uint8_t *states = c->c.memory.kv + c->c.kv.states;
     (void)e;
     memcpy(states + (size_t)to * bytes, states + (size_t)from * bytes, bytes);
@@ -928,11 +931,15 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
 
 static int cpu_open(const struct dense_config *config, struct dense **out, struct err *e)
 {
-    struct cpu *c = calloc(1, sizeof *c);
+    struct cpu *c = calloc(1, sizeof *c + (size_t)model_depth(config->h) * sizeof *c->places);
+    struct op_need all;
     if (!c)
         return err_set(e, ERR_NOMEM, "out of memory for dense work");
     c->dense.backend = &dense_cpu_backend;
     c->c = *config;
+    ops_most(config->h, OPS_ALL, &all);
+    ops_places(config->h, c->places);
+    c->n_states = (size_t)all.states;
     c->attn_scale = config->h->attn_scale > 0 ? config->h->attn_scale : (float)(1.0 / sqrt((double)config->h->head_dim));
     *out = &c->dense;
     return 0;

@@ -5,6 +5,7 @@
 #include "runtime/engine/kv_prefix.h"
 
 #include "common/base/progress.h"
+#include "common/ops/ops.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -104,8 +105,8 @@ static int open_dense(struct engine *g, struct err *e)
     const struct budget_scratch *s = &g->scratch;
     const struct budget_choice *c = &g->c.choice;
     const struct dense_backend *b = g->c.dense ? g->c.dense : &dense_cpu_backend;
-    size_t q_dim = (size_t)model_most_q(&g->h), kv_dim = (size_t)model_most_kv(&g->h) / 2,
-           tokens = (size_t)s->tokens;
+    struct op_need most;
+    ops_most(&g->h, OPS_ALL, &most);
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
                               .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
                               .elsewhere = engine_accel_products(g), .misfits = g->misfits };
@@ -116,8 +117,8 @@ static int open_dense(struct engine *g, struct err *e)
                                       .joined = s->joined ? scratch(g, s->joined) : NULL,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
     kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));
-    d.memory.k = d.memory.q + tokens * q_dim;
-    d.memory.v = d.memory.k + tokens * kv_dim;
+    d.memory.k = d.memory.q + (size_t)s->tokens * (size_t)most.q;
+    d.memory.v = d.memory.k + (size_t)s->tokens * (size_t)most.row;
     return b->open(&d, &g->dense, e);
 }
 

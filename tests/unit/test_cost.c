@@ -123,9 +123,9 @@ static void test_measured(void)
     CHECK(near(cost_lookahead_ns(&ahead), 3 + 50 + 2));
     ahead.io_ns = 20;
     CHECK(near(cost_lookahead_ns(&ahead), 3 + 22 + 2) && near(cost_layer_ns(&ahead), 10 + 3 + 20 + 2));
-    struct model_hparams h = { .n_heads = 8, .n_kv_heads = 4, .head_dim = 32 };
-    CHECK(near(cost_kv_bytes(&h, 2, 100, 1), 2 * 2 * 100 * 128 * 2.0) && near(cost_kv_flops(&h, 1, 100),
-                                                                              4 * 100 * 256.0));
+    struct op_need kv = { .planes = 2, .row = 128, .heads = 8, .head_dim = 32 }, state = { .states = 1, .state = 640, .state_flops = 70 };
+    CHECK(near(cost_kv_bytes(&kv, 2, 100, 1), 2 * 2 * 100 * 128 * 2.0) && near(cost_kv_flops(&kv, 1, 100), 4 * 100 * 256.0));
+    CHECK(near(cost_kv_bytes(&state, 2, 100, 1), 2 * 8 * 640) && near(cost_kv_flops(&state, 2, 100), 140));
 }
 
 /* (M25), (M26): half of 512 neurons on an accelerator that takes 1 us for a launch and 5 us for these. */
@@ -208,8 +208,10 @@ static void test_layer(void)
     CHECK(near(cl.compute_ns, 512 * 30 + active * 75) && near(cl.active, active));
     CHECK(near(cl.memory_ns, 512 * 512 / 20.0 + active * 1024 / 8.0));
     /* Q, K, V, O: 256 + 128 + 128 + 256 rows of 30 ns; K and V at position 100. */
-    double compute = 768 * 30 + 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
-    double memory = (768 * 512 + cost_kv_bytes(&in.h, 1, 100, 0)) / 20.0;
+    struct op_need need;
+    ops_mixer(&in.h, 1, &need);
+    double compute = 768 * 30 + 1e9 * cost_kv_flops(&need, 1, 100) / r.f_cpu;
+    double memory = (768 * 512 + cost_kv_bytes(&need, 1, 100, 0)) / 20.0;
     CHECK(near(cl.attention_ns, fmax(compute, memory)));
     beside(&hw, &in, &s, &c, &cl);
     /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
@@ -332,7 +334,9 @@ static void test_work(void)
           near(r.admit_ns, 600));
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl2, NULL);
     /* Four heads at position 100: 102,400 bytes of K and V are one piece. */
-    double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
+    struct op_need need;
+    ops_mixer(&in.h, 1, &need);
+    double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&need, 1, 100) / r.f_cpu;
     CHECK(near(cl.attention_ns, rows_ns / 2 + kv_ns));
     CHECK(near(cl2.attention_ns, rows_ns / 2 + 100 * 4 * 8 + 3 * 900 + 2 * 2000 + 6 * 30));
     double contention_ns = 2 * (512 * 1536.0 / SCHEDULE_JOB_BYTES + 1 + 2 * 2) * 200 / 2;

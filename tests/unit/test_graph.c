@@ -1,5 +1,6 @@
 /* The graph of a model: over families of all kinds every tensor belongs to one operation, and every operation has what it reads. */
-#include "common/model/graph.h"
+#include "common/ops/ops.h"
+#include "common/plan/budget.h"
 
 #include "tests/test.h"
 
@@ -107,6 +108,37 @@ static void test_table(void)
     CHECK(ok);
 }
 
+/* What all operations need together is no less than what any does; each layer keeps keys and values or a state, in a place of its own; and
+ * the account holds just that of every position and sequence. */
+static int needs(const struct model_hparams *h)
+{
+    struct op_need all, one;
+    int place[8], seen[2] = { 0 }, ok = 1, n = model_depth(h);
+    uint64_t planes = 0, states = 0;
+    ops_most(h, OPS_ALL, &all);
+    ops_places(h, place);
+    for (int l = 0; l < n; l++) {
+        ops_mixer(h, l, &one);
+        ok &= (one.planes > 0) != (one.states > 0) && (one.row > 0) == (one.planes > 0) && (one.state > 0) == (one.states > 0);
+        ok &= place[l] == seen[one.states > 0]++ && one.q <= all.q && one.row <= all.row && one.made <= all.made && one.state <= all.state;
+        ok &= (one.score_rows > 0) == (one.heads > 0) && (one.heads > 0) == (one.planes > 0);
+        planes += one.planes, states += one.states;
+    }
+    const struct budget_model m = { .h = *h, .shapes = { .n_ff = h->n_ff, .n_parts = 1 } };
+    const struct budget_choice c = { .context = 512, .max_batch = 3, .kv_f16 = 1, .prefill_chunk = 64, .threads = 2, .io_lanes = 1,
+                                     .queue_depth = 1 }, longer = { .context = 512, .max_batch = 3, .kv_f16 = 1, .prefill_chunk = 128,
+                                                                    .threads = 2, .io_lanes = 1, .queue_depth = 1 };
+    struct budget_kv kv;
+    struct budget_scratch few, many;
+    struct err e;
+    ok &= all.planes == planes && all.states == states && budget_kv(&m, &c, &kv, &e) == 0;
+    ok &= kv.total == planes * kv.plane_bytes + 3 * states * kv.state_bytes + kv.table_bytes;
+    ok &= kv.plane_bytes == 3 * 512 * 2 * all.row && kv.state_bytes == (all.state * 4 + 63) / 64 * 64;
+    ok &= budget_scratch(&m, &c, &few, &e) == 0 && budget_scratch(&m, &longer, &many, &e) == 0;
+    ok &= few.qkv == 64 * 4 * (all.q + all.kv) && few.made == 64 * 4 * all.made && many.qkv == 2 * few.qkv && many.total > few.total;
+    return ok;
+}
+
 int main(void)
 {
     test_table();
@@ -124,6 +156,7 @@ int main(void)
             printf("# %s: %s\n", families[i].name, text);
         CHECK(ok && !strcmp(text, families[i].ops));
         CHECK(graph_widest(h) == families[i].widest);
+        CHECK(needs(h));
     }
     return test_done();
 }

@@ -1,5 +1,6 @@
 #include "common/base/file.h"
 #include "common/model/model.h"
+#include "common/ops/ops.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 
@@ -384,13 +385,15 @@ static void recurrent_roles(const struct model_hparams *h)
 static void recurrent(void)
 {
     struct model_hparams h;
+    struct op_need need;
     int ok = qwen35(NULL, 0, 0, &h) == 0;
     CHECK_MSG(ok, "%s", e.msg);
     if (!ok)
         return;
     CHECK(h.n_layers == 8 && h.n_nextn == 1 && h.full_period == 4 && h.conv_width == 4 && h.delta_dim == 16 && h.delta_k_heads == 2 &&
           h.delta_v_heads == 6 && h.delta_tiled && !h.delta_joined && h.out_gate && h.n_ff == 32 && h.n_ff_shared == 48);
-    CHECK(model_state_floats(&h) == 3 * 160 + 96 * 16 && model_kv_layers(&h) == 2);
+    ops_most(&h, OPS_ALL, &need);
+    CHECK(need.state == 3 * 160 + 96 * 16 && need.states == 6 && need.planes == 4);
     recurrent_roles(&h);
     CHECK(qwen35("qwen35moe.ssm.time_step_rank", 'u', 5, &h) == ERR_FORMAT && says("time_step_rank"));
     CHECK(qwen35("qwen35moe.ssm.inner_size", 'u', 64, &h) == ERR_UNSUPPORTED && says("inner_size"));
@@ -488,7 +491,7 @@ static void latent(void)
     CHECK(h.router == MODEL_ROUTER_SOFTMAX_ALL && h.n_ff_shared == 64 && h.rope_mscale == 1);
     double mscale = 1 + 0.0707 * log(40.0);
     CHECK(fabs((double)h.attn_scale - mscale * mscale / sqrt(24.0)) < 1e-6);
-    CHECK(model_kv_dim(&h) == 48 && model_q_dim(&h) == 96 && model_out_dim(&h) == 80);
+    CHECK( model_q_dim(&h) == 96 && model_out_dim(&h) == 80);
     CHECK(model_tensor_shape(&h, MODEL_ATTN_K_B, d) == 3 && d[0] == 16 && d[1] == 40 && d[2] == 4);
     CHECK(model_tensor_shape(&h, MODEL_ATTN_V_B, d) == 3 && d[0] == 40 && d[1] == 20 && d[2] == 4);
     CHECK(model_tensor_shape(&h, MODEL_ATTN_Q, d) == 2 && d[1] == 96 && model_role_presence(&h, MODEL_ATTN_K) == MODEL_ABSENT);
@@ -551,6 +554,7 @@ static int gemma4(const uint8_t windows[7], const uint32_t kv[7], const char *ke
 static void kinds(void)
 {
     struct model_hparams h;
+    struct op_need need;
     uint64_t d[4];
     int ok = gemma4(gemma_windows, gemma_kv, NULL, 0, &h) == 0;
     CHECK_MSG(ok, "%s", e.msg);
@@ -560,7 +564,9 @@ static void kinds(void)
     CHECK(h.head_dim == 32 && h.n_kv_heads == 2 && h.head_dim_window == 16 && h.n_kv_window == 8 && h.n_rot_window == 16);
     CHECK(model_tensor_shape_at(&h, MODEL_ATTN_K, 0, d) == 2 && d[1] == 128);
     CHECK(model_tensor_shape_at(&h, MODEL_ATTN_K, 5, d) == 2 && d[1] == 64);
-    CHECK(model_tensor_shape_at(&h, MODEL_ATTN_OUTPUT, 0, d) == 2 && d[0] == 128 && model_most_q(&h) == 256 && model_most_kv(&h) == 256);
+    CHECK(model_tensor_shape_at(&h, MODEL_ATTN_OUTPUT, 0, d) == 2 && d[0] == 128);
+    ops_most(&h, OPS_ALL, &need);
+    CHECK(need.q == 256 && need.kv == 256);
     CHECK(model_role_at(&h, MODEL_ATTN_V, 5) == MODEL_OPTIONAL && model_role_at(&h, MODEL_EXPERT_NORM, 0) == MODEL_ABSENT);
     CHECK(gemma4(gemma_uneven, gemma_kv, NULL, 0, &h) == ERR_UNSUPPORTED && says("sliding_window_pattern"));
     CHECK(gemma4(gemma_windows, gemma_kv_uneven, NULL, 0, &h) == ERR_UNSUPPORTED && says("head_count_kv' is 4"));

@@ -1,8 +1,9 @@
 /* A gated delta net by its recurrence. Sums over keys are kernels, which keep their order; what is elementwise is plain C in lanes. */
-#include "common/model/nn_delta.h"
+#include "common/ops/delta.h"
 
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
+#include "common/ops/ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static float silu(float x)
     return x / (1.0f + expf(-x));
 }
 
-void nn_delta_conv(float *x, float *state, const float *w, int begin, int end, const struct model_hparams *h)
+void delta_conv(float *x, float *state, const float *w, int begin, int end, const struct model_hparams *h)
 {
     size_t channels = (size_t)model_delta_channels(h);
     int width = h->conv_width;
@@ -29,7 +30,7 @@ void nn_delta_conv(float *x, float *state, const float *w, int begin, int end, c
     }
 }
 
-void nn_delta_units(float *qk, const struct model_hparams *h)
+void delta_units(float *qk, const struct model_hparams *h)
 {
     size_t dim = (size_t)h->delta_dim;
     for (int head = 0; head < 2 * h->delta_k_heads; head++) {
@@ -44,7 +45,7 @@ void nn_delta_units(float *qk, const struct model_hparams *h)
     }
 }
 
-void nn_delta_gates(float *gates, const float *beta, const float *alpha, const float *dt, const float *a, const struct model_hparams *h)
+void delta_gates(float *gates, const float *beta, const float *alpha, const float *dt, const float *a, const struct model_hparams *h)
 {
     int n = h->delta_v_heads, per = n / h->delta_k_heads;
     for (int i = 0; i < n; i++) {
@@ -70,7 +71,7 @@ static void move_on(float *row, float decay, float k, const float *d, size_t n)
         row[i] = decay * row[i] + k * d[i];
 }
 
-void nn_delta_step(float *o, float *s, const float *channels, const float *gates, int head, const struct model_hparams *h)
+void delta_step(float *o, float *s, const float *channels, const float *gates, int head, const struct model_hparams *h)
 {
     const size_t dim = (size_t)h->delta_dim;
     const int per = h->delta_v_heads / h->delta_k_heads, of = h->delta_tiled ? head % h->delta_k_heads : head / per;
@@ -91,7 +92,7 @@ void nn_delta_step(float *o, float *s, const float *channels, const float *gates
     kernels->axpy[QUANT_F32](o, dim, rows, q, dim, (int)dim, 1, 0, (int)dim);
 }
 
-void nn_delta_out(float *o, const float *z, const float *w, const struct model_hparams *h)
+void delta_out(float *o, const float *z, const float *w, const struct model_hparams *h)
 {
     size_t dim = (size_t)h->delta_dim;
     for (size_t at = 0; at < (size_t)h->delta_v_heads * dim; at += dim) {
@@ -101,9 +102,13 @@ void nn_delta_out(float *o, const float *z, const float *w, const struct model_h
     }
 }
 
-void nn_gate_heads(float *x, const float *queries, int n_heads, int dim)
+void delta_need(const struct model_hparams *h, int layer, struct op_need *out)
 {
-    for (int head = 0; head < n_heads; head++)
-        for (int i = 0; i < dim; i++)
-            x[head * dim + i] *= nn_sigmoid(queries[(2 * head + 1) * dim + i]);
+    const uint64_t inner = (uint64_t)model_delta_inner(h);
+    (void)layer;
+    out->made = (uint64_t)model_delta_channels(h) + 2 * inner + 4 * (uint64_t)h->delta_v_heads; /* channels, z, outputs, gates */
+    out->states = 1;
+    out->state = model_conv_floats(h) + inner * (uint64_t)h->delta_dim;
+    out->state_flops = 7 * inner * (uint64_t)h->delta_dim;
+    out->rotates = 1;
 }

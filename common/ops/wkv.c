@@ -1,8 +1,9 @@
 /* RWKV-6 and RWKV-7 by their recurrence. Sums over keys are kernels, which keep their order; what is elementwise is plain C in lanes. */
-#include "common/model/nn_wkv.h"
+#include "common/ops/wkv.h"
 
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
+#include "common/ops/ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,30 +14,30 @@ static const float DECAY = -0.606531f;   /* -e^-0.5, to the digits of other impl
 static const double NORM_EPS = 64e-5;    /* whatever the head's length */
 static const double LEAST_NORM = 1e-12;
 
-const struct nn_wkv_made nn_wkv_made[NN_WKV_INPUTS] = {
-    { NN_WKV_R, MODEL_WKV_R, 0 }, { NN_WKV_W, 0, MODEL_WKV_DECAY_A }, { NN_WKV_K, MODEL_WKV_K, 0 }, { NN_WKV_A, 0, MODEL_WKV_RATE_A },
-    { NN_WKV_G, MODEL_WKV_G, MODEL_WKV_GATE_A }, { NN_WKV_V, MODEL_WKV_V, MODEL_WKV_VALUE_A } };
+const struct wkv_made wkv_made[WKV_INPUTS] = {
+    { WKV_R, MODEL_WKV_R, 0 }, { WKV_W, 0, MODEL_WKV_DECAY_A }, { WKV_K, MODEL_WKV_K, 0 }, { WKV_A, 0, MODEL_WKV_RATE_A },
+    { WKV_G, MODEL_WKV_G, MODEL_WKV_GATE_A }, { WKV_V, MODEL_WKV_V, MODEL_WKV_VALUE_A } };
 
-int nn_wkv_place(enum nn_wkv_input which, const struct model_hparams *h)
+int wkv_place(enum wkv_input which, const struct model_hparams *h)
 {
-    static const int six[NN_WKV_INPUTS] = { [NN_WKV_W] = 0, [NN_WKV_K] = 1, [NN_WKV_V] = 2, [NN_WKV_R] = 3, [NN_WKV_G] = 4,
-                                            [NN_WKV_A] = -1 };
+    static const int six[WKV_INPUTS] = { [WKV_W] = 0, [WKV_K] = 1, [WKV_V] = 2, [WKV_R] = 3, [WKV_G] = 4,
+                                            [WKV_A] = -1 };
     return h->mix_rank ? six[which] : (int)which;
 }
 
-void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h)
+void wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h)
 {
     for (int i = 0; i < h->d_model; i++)
         out[i] = x[i] + ((before ? before[i] : 0) - x[i]) * (more ? lerp[i] + more[i] : lerp[i]);
 }
 
-void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which)
+void wkv_low(float *x, size_t n, enum wkv_input which)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = which == NN_WKV_W ? tanhf(x[i]) : which == NN_WKV_G ? nn_sigmoid(x[i]) : x[i];
+        x[i] = which == WKV_W ? tanhf(x[i]) : which == WKV_G ? nn_sigmoid(x[i]) : x[i];
 }
 
-void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
+void wkv_gates(const struct wkv_token *t, float *first, const float *mix, const struct wkv_weights *w,
                   const struct model_hparams *h)
 {
     for (int i = 0; h->mix_rank && i < h->d_model; i++) {
@@ -81,14 +82,14 @@ static void norm(float *o, const float *w, const float *bias, size_t n)
         o[i] = (o[i] - middle) * scale * w[i] + bias[i];
 }
 
-void nn_wkv_receive(float *out, const float *r, size_t n)
+void wkv_receive(float *out, const float *r, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] *= nn_sigmoid(r[i]);
 }
 
 /* RWKV-6: the state moves on after it was asked. */
-static void head_6(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, size_t at, size_t dim)
+static void head_6(float *o, float *s, const struct wkv_token *t, const struct wkv_weights *w, size_t at, size_t dim)
 {
     const float *r = t->r + at, *k = t->k + at, *v = t->v + at, none[MODEL_MAX_DELTA] = { 0 };
     const void *rows[MODEL_MAX_DELTA] = { NULL };
@@ -108,7 +109,7 @@ static void head_6(float *o, float *s, const struct nn_wkv_token *t, const struc
         o[i] *= t->g[at + i];
 }
 
-void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h)
+void wkv_head(float *o, float *s, const struct wkv_token *t, const struct wkv_weights *w, int head, const struct model_hparams *h)
 {
     const size_t dim = (size_t)h->wkv_dim, at = (size_t)head * dim;
     if (h->mix_rank) {
@@ -139,4 +140,25 @@ void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct 
     norm(o, w->norm + at, w->norm_bias + at, dim);
     for (size_t i = 0; i < dim; i++)
         o[i] = (o[i] + v[i] * (float)bonus) * t->g[at + i];
+}
+
+/* Elements of the widest of what is made of few: RWKV-6 has those of all five mixes, and then of one mix or of decays. */
+static uint64_t rank(const struct model_hparams *h)
+{
+    const int of[] = { h->mix_rank, h->decay_rank, h->rate_rank, h->value_rank, h->gate_rank };
+    int most = 0;
+    for (int i = 0; i < 5; i++)
+        most = of[i] > most ? of[i] : most;
+    return 5 * (uint64_t)h->mix_rank + (uint64_t)most;
+}
+
+/* The FFN's receptance has the first elements until the FFN is done. */
+void wkv_need(const struct model_hparams *h, int layer, struct op_need *out)
+{
+    const uint64_t d = (uint64_t)h->d_model, dim = (uint64_t)h->wkv_dim;
+    (void)layer;
+    out->made = 8 * d + rank(h); /* the first layer's values, mixed inputs, six that are made of them, few */
+    out->states = 1;
+    out->state = model_wkv_shifts(h) + d * dim;
+    out->state_flops = (h->mix_rank ? 5 : 9) * d * dim;
 }

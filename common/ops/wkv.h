@@ -1,5 +1,5 @@
-#ifndef COMMON_MODEL_NN_WKV_H
-#define COMMON_MODEL_NN_WKV_H
+#ifndef COMMON_OPS_WKV_H
+#define COMMON_OPS_WKV_H
 
 /* The equations of RWKV-7 (arXiv:2503.14456), one token at a time, so that bits do not depend on how tokens are grouped. d = d_model;
  * x, x' are a token's normed input and that of the token before it, zeros at a sequence's beginning.
@@ -18,11 +18,11 @@
  * _v of the first layer may be there, and nobody reads it.
  *
  * Time mixing, in place of attention:
- *   x_i = x + (x' - x) lerp_i  for i of r, w, k, v, a, g                             nn_wkv_mix
+ *   x_i = x + (x' - x) lerp_i  for i of r, w, k, v, a, g                             wkv_mix
  *   r = R x_r, k = K x_k, v = V x_v
  *   w = exp(-e^-0.5 sigmoid(w0 + W2 tanh(W1 x_w))), a = sigmoid(a0 + A2 A1 x_a), g = G2 sigmoid(G1 x_g)
- *   v += (v of the first layer - v) sigmoid(v0 + V2 V1 x_v)                          nn_wkv_gates
- *   of each head, S [wkv_dim of keys][wkv_dim of values] its state:                  nn_wkv_head
+ *   v += (v of the first layer - v) sigmoid(v0 + V2 V1 x_v)                          wkv_gates
+ *   of each head, S [wkv_dim of keys][wkv_dim of values] its state:                  wkv_head
  *     u = k k_k / |k k_k|, k = k + (a - 1) k k_a
  *     S = diag(w) S - (u a) (u^T S) + k v^T, o = S^T r
  *     o = (LayerNorm(o) + v sum(r k r_k)) g
@@ -41,53 +41,53 @@
  *   of each head o = S^T r + v sum(r k first), S = diag(w) S + k v^T; then o = LayerNorm(o) g, out = O o
  *   (Down relu(Up x_k)^2) sigmoid(R' x_r), with inputs of its own; the residual after it is halved in layers that model_halves.
  *
- * The state of a sequence in a layer is f32[model_state_floats]: the last input of time mixing [d], that of the FFN [d], S of each head; a
+ * The state of a sequence in a layer is f32[op_need.state]: the last input of time mixing [d], that of the FFN [d], S of each head; a
  * sequence begins with zeros. The values of the first layer go with the tokens of a pass. Single-threaded; thread-safe; cannot fail. */
 #include "common/model/model_role.h"
 
-enum nn_wkv_input { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_V, NN_WKV_A, NN_WKV_G, NN_WKV_INPUTS };
+enum wkv_input { WKV_R, WKV_W, WKV_K, WKV_V, WKV_A, WKV_G, WKV_INPUTS };
 
 /* In the order in which inputs are made: the matrix that one is multiplied with, and the first of two small ones, whose role comes before
  * the other's; 0 where there is none. Values come last: what their small matrices give takes the place of the mixed input. */
-struct nn_wkv_made {
-    enum nn_wkv_input in;
+struct wkv_made {
+    enum wkv_input in;
     enum model_role whole, low;
 };
-extern const struct nn_wkv_made nn_wkv_made[NN_WKV_INPUTS];
+extern const struct wkv_made wkv_made[WKV_INPUTS];
 
 /* Vectors of a layer, f32[d_model]. */
-struct nn_wkv_weights {
-    const float *lerp;           /* f32[NN_WKV_INPUTS][d_model], or [5], in the file's order: nn_wkv_place */
+struct wkv_weights {
+    const float *lerp;           /* f32[WKV_INPUTS][d_model], or [5], in the file's order: wkv_place */
     const float *decay, *rate, *value; /* w0, a0, v0; value is NULL in the first layer */
     const float *k_k, *k_a, *r_k, *norm, *norm_bias; /* RWKV-6: r_k is time_mix_first; rate, value, k_k and k_a are not there */
     const float *lerp_x;         /* of RWKV-6 */
 };
 
 /* What is made of a token, f32[d_model] each. */
-struct nn_wkv_token {
+struct wkv_token {
     float *r, *k, *v, *w, *a, *g;
 };
 
 /* Where an input is among the file's lerps and mixes; -1: the version has none. */
-int nn_wkv_place(enum nn_wkv_input which, const struct model_hparams *h);
+int wkv_place(enum wkv_input which, const struct model_hparams *h);
 
 /* out = x + (before - x) * (lerp + more), f32[d_model]; before NULL: zeros; more may be NULL, and out may be it. out is neither of the
  * others. */
-void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h);
+void wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h);
 
 /* What the first of two small matrices gives, f32[n], in place: tanh for decays, sigmoid for gates, nothing for others. */
-void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which);
+void wkv_low(float *x, size_t n, enum wkv_input which);
 
 /* w, a: what their matrices give, become decays and rates; v is mixed with that of the first layer by `mix`, what its small matrices give.
  * In the first layer v becomes `first`, and mix is not read. RWKV-6: w and g alone change, and neither first nor mix is read. */
-void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
+void wkv_gates(const struct wkv_token *t, float *first, const float *mix, const struct wkv_weights *w,
                   const struct model_hparams *h);
 
 /* One head: its state s f32[wkv_dim][wkv_dim] moves on by a token; its part of the token's k is overwritten. o: f32[wkv_dim], what the
  * output matrix sees. */
-void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h);
+void wkv_head(float *o, float *s, const struct wkv_token *t, const struct wkv_weights *w, int head, const struct model_hparams *h);
 
 /* RWKV-6: out, what the FFN gives, times the sigmoids of r, f32[n]. */
-void nn_wkv_receive(float *out, const float *r, size_t n);
+void wkv_receive(float *out, const float *r, size_t n);
 
 #endif

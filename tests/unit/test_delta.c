@@ -2,7 +2,9 @@
  * state of heads in groups and tiled, gated norms; and that the state makes tokens one sequence. */
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
-#include "common/model/nn_delta.h"
+#include "common/model/nn.h"
+#include "common/ops/delta.h"
+#include "common/ops/ops.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -24,13 +26,18 @@ static float value(int i)
 static void sizes(void)
 {
     struct model_hparams h = shape(0);
-    h.n_layers = 10;
+    struct op_need need;
+    int place[10];
+    h.n_layers = 10, h.n_heads = h.n_kv_heads = 1, h.head_dim = 4;
     CHECK(model_delta_channels(&h) == CHANNELS && model_delta_inner(&h) == INNER);
-    CHECK(model_conv_floats(&h) == (WIDTH - 1) * CHANNELS && model_state_floats(&h) == (WIDTH - 1) * CHANNELS + INNER * DIM);
+    CHECK(model_conv_floats(&h) == (WIDTH - 1) * CHANNELS);
+    ops_mixer(&h, 0, &need);
+    CHECK(need.state == (WIDTH - 1) * CHANNELS + INNER * DIM && need.states == 1 && need.planes == 0);
     CHECK(model_is_recurrent(&h, 0) && !model_is_recurrent(&h, 3) && !model_is_recurrent(&h, 7) && model_is_recurrent(&h, 9));
-    CHECK(model_kv_layers(&h) == 2 && model_recurrent_layers(&h) == 8);
-    CHECK(model_kv_layer(&h, 3) == 0 && model_kv_layer(&h, 7) == 1);
-    CHECK(model_recurrent_layer(&h, 2) == 2 && model_recurrent_layer(&h, 4) == 3 && model_recurrent_layer(&h, 9) == 7);
+    ops_most(&h, OPS_ALL, &need);
+    CHECK(need.planes == 4 && need.states == 8);
+    ops_places(&h, place);
+    CHECK(place[3] == 0 && place[7] == 1 && place[2] == 2 && place[4] == 3 && place[9] == 7);
 }
 
 static void convolution(void)
@@ -42,8 +49,8 @@ static void convolution(void)
     for (int t = 0; t < TOKENS; t++) {
         for (int c = 0; c < CHANNELS; c++)
             x[t][c] = value(t * CHANNELS + c);
-        nn_delta_conv(x[t], state, w, 0, 17, &h);
-        nn_delta_conv(x[t], state, w, 17, CHANNELS, &h);
+        delta_conv(x[t], state, w, 0, 17, &h);
+        delta_conv(x[t], state, w, 17, CHANNELS, &h);
     }
     double worst = 0;
     for (int t = 0; t < TOKENS; t++)
@@ -66,8 +73,8 @@ static void gates(void)
         joined[group * 6 + at] = apart[0][i];
         joined[group * 6 + 3 + at] = apart[1][i];
     }
-    nn_delta_gates(one, apart[0], apart[1], dt, a, &h);
-    nn_delta_gates(two, joined, NULL, dt, a, &h);
+    delta_gates(one, apart[0], apart[1], dt, a, &h);
+    delta_gates(two, joined, NULL, dt, a, &h);
     CHECK(!memcmp(one, two, sizeof one));
     for (int i = 0; i < V_HEADS; i++) {
         double x = (double)apart[1][i] + (double)dt[i];
@@ -122,10 +129,10 @@ static void steps(int tiled)
             g[i] = 0.9f - 0.1f * (float)i, g[V_HEADS + i] = 0.1f + 0.15f * (float)i;
         for (int i = 0; i < INNER; i++)
             z[i] = value(i + t);
-        nn_delta_units(x, &h);
+        delta_units(x, &h);
         for (int i = 0; i < V_HEADS; i++)
-            nn_delta_step(o + i * DIM, state + i * DIM * DIM, x, g, i, &h);
-        nn_delta_out(o, z, w, &h);
+            delta_step(o + i * DIM, state + i * DIM * DIM, x, g, i, &h);
+        delta_out(o, z, w, &h);
         for (int i = 0; i < V_HEADS; i++) {
             int of = tiled ? i % K_HEADS : i / (V_HEADS / K_HEADS);
             double q[DIM], k[DIM], want[DIM], squares = 0;

@@ -3,7 +3,8 @@
  * over several tokens, norm, bonus and gate. */
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
-#include "common/model/nn_wkv.h"
+#include "common/ops/ops.h"
+#include "common/ops/wkv.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -36,13 +37,15 @@ static void fill(float *x, int n, int seed, float mean, float times)
 static void sizes(void)
 {
     CHECK(model_has_states(&h) && model_is_recurrent(&h, 0) && model_is_recurrent(&h, 1));
-    CHECK(model_kv_layers(&h) == 0 && model_recurrent_layers(&h) == 2 && model_recurrent_layer(&h, 1) == 1);
-    CHECK(model_state_floats(&h) == 2 * D + D * DIM && model_wkv_rank(&h) == 16 && model_wkv_token(&h) == 8 * D + 16);
-    CHECK(model_state_floats(&h6) == 2 * D + D * DIM && model_wkv_rank(&h6) == 5 * 6 + 8);
+    struct op_need need;
+    ops_most(&h, OPS_ALL, &need);
+    CHECK(need.planes == 0 && need.states == 2 && need.state == 2 * D + D * DIM && need.made == 8 * D + 16);
+    ops_most(&h6, OPS_ALL, &need);
+    CHECK(need.state == 2 * D + D * DIM && need.made == 8 * D + 5 * 6 + 8);
     CHECK(!model_halves(&h, 1) && !model_halves(&h6, 0) && model_halves(&h6, 1) && !model_halves(&h6, 2));
-    CHECK(nn_wkv_place(NN_WKV_A, &h) == 4 && nn_wkv_place(NN_WKV_A, &h6) == -1);
-    CHECK(nn_wkv_place(NN_WKV_W, &h6) == 0 && nn_wkv_place(NN_WKV_K, &h6) == 1 && nn_wkv_place(NN_WKV_V, &h6) == 2 &&
-          nn_wkv_place(NN_WKV_R, &h6) == 3 && nn_wkv_place(NN_WKV_G, &h6) == 4);
+    CHECK(wkv_place(WKV_A, &h) == 4 && wkv_place(WKV_A, &h6) == -1);
+    CHECK(wkv_place(WKV_W, &h6) == 0 && wkv_place(WKV_K, &h6) == 1 && wkv_place(WKV_V, &h6) == 2 &&
+          wkv_place(WKV_R, &h6) == 3 && wkv_place(WKV_G, &h6) == 4);
 }
 
 static void mix(void)
@@ -53,9 +56,9 @@ static void mix(void)
     fill(lerp, D, 3, 0.5f, 0.5f);
     fill(more, D, 4, 0, 1);
     memcpy(own, more, sizeof own);
-    nn_wkv_mix(out, x, before, lerp, NULL, &h);
-    nn_wkv_mix(none, x, NULL, lerp, NULL, &h);
-    nn_wkv_mix(own, x, before, lerp, own, &h6);
+    wkv_mix(out, x, before, lerp, NULL, &h);
+    wkv_mix(none, x, NULL, lerp, NULL, &h);
+    wkv_mix(own, x, before, lerp, own, &h6);
     double worst = 0;
     for (int i = 0; i < D; i++) {
         double l = (double)lerp[i];
@@ -75,10 +78,10 @@ static double sigmoid(double x)
 static void low(void)
 {
     float x[3][4], raw[4] = { -2, -0.5f, 0, 3 };
-    static const enum nn_wkv_input which[3] = { NN_WKV_W, NN_WKV_G, NN_WKV_A };
+    static const enum wkv_input which[3] = { WKV_W, WKV_G, WKV_A };
     for (int k = 0; k < 3; k++) {
         memcpy(x[k], raw, sizeof raw);
-        nn_wkv_low(x[k], 4, which[k]);
+        wkv_low(x[k], 4, which[k]);
     }
     for (int i = 0; i < 4; i++) {
         CHECK(fabs((double)x[0][i] - tanh((double)raw[i])) < 1e-6 && fabs((double)x[1][i] - sigmoid((double)raw[i])) < 1e-6);
@@ -93,10 +96,10 @@ static void gates(int is_first)
     fill(w, D, 1, 0, 2), fill(a, D, 2, 0, 2), fill(v, D, 3, 0, 1), fill(first, D, 4, 0, 1), fill(mixed, D, 5, 0, 2);
     fill(decay, D, 6, -2, 1), fill(rate, D, 7, 0, 1), fill(mean, D, 8, 0, 1);
     memcpy(was[0], w, sizeof w), memcpy(was[1], a, sizeof a), memcpy(was[2], v, sizeof v);
-    const struct nn_wkv_weights weights = { .decay = decay, .rate = rate, .value = is_first ? NULL : mean };
-    const struct nn_wkv_token t = { .v = v, .w = w, .a = a };
+    const struct wkv_weights weights = { .decay = decay, .rate = rate, .value = is_first ? NULL : mean };
+    const struct wkv_token t = { .v = v, .w = w, .a = a };
     float before = first[5];
-    nn_wkv_gates(&t, first, mixed, &weights, &h);
+    wkv_gates(&t, first, mixed, &weights, &h);
     for (int i = 0; i < D; i++) {
         worst = fmax(worst, fabs((double)w[i] - exp(-exp(-0.5) * sigmoid((double)was[0][i] + (double)decay[i]))));
         worst = fmax(worst, fabs((double)a[i] - sigmoid((double)was[1][i] + (double)rate[i])));
@@ -108,7 +111,7 @@ static void gates(int is_first)
 }
 
 /* What the definition says of one token and head: S[value][key] = S (diag(w) - u (u a)^T) + v k^T. */
-static void defined(double s[DIM][DIM], const float *const in[6], const struct nn_wkv_weights *w, int at, double *o)
+static void defined(double s[DIM][DIM], const float *const in[6], const struct wkv_weights *w, int at, double *o)
 {
     double u[DIM], k[DIM], length = 0, bonus = 0, sum = 0, squares = 0;
     for (int j = 0; j < DIM; j++) {
@@ -146,17 +149,17 @@ static void heads(void)
     memset(s, 0, sizeof s);
     fill(k_k, D, 11, 0.85f, 0.1f), fill(k_a, D, 12, 1, 0.1f), fill(r_k, D, 13, 0, 0.3f);
     fill(norm, D, 14, 1, 0.2f), fill(bias, D, 15, 0, 0.2f);
-    const struct nn_wkv_weights weights = { .k_k = k_k, .k_a = k_a, .r_k = r_k, .norm = norm, .norm_bias = bias };
+    const struct wkv_weights weights = { .k_k = k_k, .k_a = k_a, .r_k = r_k, .norm = norm, .norm_bias = bias };
     for (int t = 0; t < TOKENS; t++) {
         fill(r, D, 20 + 7 * t, 0, 1), fill(k, D, 21 + 7 * t, 0, 1), fill(v, D, 22 + 7 * t, 0, 1), fill(g, D, 25 + 7 * t, 0.5f, 0.5f);
         fill(w, D, 23 + 7 * t, 0.8f, 0.15f), fill(a, D, 24 + 7 * t, 0.5f, 0.4f);
         memcpy(raw, k, sizeof raw);
-        const struct nn_wkv_token token = { r, k, v, w, a, g };
+        const struct wkv_token token = { r, k, v, w, a, g };
         for (int i = 0; i < HEADS; i++) {
             const int at = i * DIM;
             const float *const in[6] = { r + at, raw + at, v + at, w + at, a + at, g + at };
             double want[DIM];
-            nn_wkv_head(o + at, state + at * DIM, &token, &weights, i, &h);
+            wkv_head(o + at, state + at * DIM, &token, &weights, i, &h);
             defined(s[i], in, &weights, at, want);
             for (int j = 0; j < DIM; j++)
                 worst = fmax(worst, fabs((double)o[at + j] - want[j]));
@@ -171,10 +174,10 @@ static void gates_6(void)
     double worst = 0;
     fill(w, D, 1, 0, 2), fill(g, D, 2, 0, 3), fill(v, D, 3, 0, 1), fill(decay, D, 4, -2, 1), fill(out, D, 5, 0, 2);
     memcpy(was[0], w, sizeof w), memcpy(was[1], g, sizeof g), memcpy(was[2], out, sizeof out);
-    const struct nn_wkv_weights weights = { .decay = decay };
-    const struct nn_wkv_token t = { .v = v, .w = w, .g = g };
-    nn_wkv_gates(&t, NULL, NULL, &weights, &h6);
-    nn_wkv_receive(out, v, D);
+    const struct wkv_weights weights = { .decay = decay };
+    const struct wkv_token t = { .v = v, .w = w, .g = g };
+    wkv_gates(&t, NULL, NULL, &weights, &h6);
+    wkv_receive(out, v, D);
     for (int i = 0; i < D; i++) {
         worst = fmax(worst, fabs((double)w[i] - exp(-exp((double)was[0][i] + (double)decay[i]))));
         worst = fmax(worst, fabs((double)g[i] - (double)was[1][i] * sigmoid((double)was[1][i])));
@@ -184,7 +187,7 @@ static void gates_6(void)
 }
 
 /* o = (S + u k v^T)^T r, S = diag(w) S + k v^T, S[key][value]. */
-static void defined_6(double s[DIM][DIM], const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int at, double *o)
+static void defined_6(double s[DIM][DIM], const struct wkv_token *t, const struct wkv_weights *w, int at, double *o)
 {
     double sum = 0, squares = 0;
     for (int j = 0; j < DIM; j++) {
@@ -212,15 +215,15 @@ static void heads_6(void)
     memset(state, 0, sizeof state);
     memset(s, 0, sizeof s);
     fill(bonus, D, 13, 0, 0.5f), fill(norm, D, 14, 1, 0.2f), fill(bias, D, 15, 0, 0.2f);
-    const struct nn_wkv_weights weights = { .r_k = bonus, .norm = norm, .norm_bias = bias };
+    const struct wkv_weights weights = { .r_k = bonus, .norm = norm, .norm_bias = bias };
     for (int t = 0; t < TOKENS; t++) {
         fill(r, D, 20 + 7 * t, 0, 1), fill(k, D, 21 + 7 * t, 0, 1), fill(v, D, 22 + 7 * t, 0, 1), fill(g, D, 25 + 7 * t, 0.5f, 0.5f);
         fill(w, D, 23 + 7 * t, 0.8f, 0.15f);
-        const struct nn_wkv_token token = { .r = r, .k = k, .v = v, .w = w, .g = g };
+        const struct wkv_token token = { .r = r, .k = k, .v = v, .w = w, .g = g };
         for (int i = 0; i < HEADS; i++) {
             const int at = i * DIM;
             double want[DIM];
-            nn_wkv_head(o + at, state + at * DIM, &token, &weights, i, &h6);
+            wkv_head(o + at, state + at * DIM, &token, &weights, i, &h6);
             defined_6(s[i], &token, &weights, at, want);
             for (int j = 0; j < DIM; j++)
                 worst = fmax(worst, fabs((double)o[at + j] - want[j]));
@@ -240,9 +243,9 @@ static void no_key(void)
     float half[D];
     for (int i = 0; i < D; i++)
         half[i] = 0.5f;
-    const struct nn_wkv_weights weights = { .k_k = one, .k_a = one, .r_k = one, .norm = one, .norm_bias = zero };
-    const struct nn_wkv_token token = { one, k, one, half, half, one };
-    nn_wkv_head(o, state, &token, &weights, 0, &h);
+    const struct wkv_weights weights = { .k_k = one, .k_a = one, .r_k = one, .norm = one, .norm_bias = zero };
+    const struct wkv_token token = { one, k, one, half, half, one };
+    wkv_head(o, state, &token, &weights, 0, &h);
     int ok = 1;
     for (int i = 0; i < DIM * DIM; i++)
         ok &= state[i] >= 1 && state[i] <= 1;

@@ -1,0 +1,66 @@
+/* The graph is walked, and each operation says what it needs. */
+#include "common/ops/ops.h"
+
+static void (*const needs[OP_KINDS])(const struct model_hparams *h, int layer, struct op_need *out) = {
+    [OP_JOIN] = join_need, [OP_ATTENTION] = attention_need, [OP_DELTA] = delta_need, [OP_WKV] = wkv_need, [OP_FFN] = ffn_need,
+};
+
+void ops_need(const struct model_hparams *h, int layer, enum op_kind kind, struct op_need *out)
+{
+    *out = (struct op_need){ 0 };
+    if (needs[kind]) {
+        const struct model_hparams own = model_of_layer(h, layer);
+        needs[kind](&own, layer, out);
+    }
+}
+
+static void most(uint64_t *a, uint64_t b)
+{
+    *a = *a > b ? *a : b;
+}
+
+static void add(struct op_need *m, const struct op_need *n)
+{
+    most(&m->q, n->q), most(&m->kv, n->kv), most(&m->attn, n->attn), most(&m->latent, n->latent), most(&m->made, n->made);
+    most(&m->joined, n->joined), most(&m->shared, n->shared), most(&m->score_rows, n->score_rows);
+    most(&m->row, n->row), most(&m->state, n->state), most(&m->state_flops, n->state_flops);
+    m->planes += n->planes, m->states += n->states;
+    m->heads = m->heads > n->heads ? m->heads : n->heads;
+    m->head_dim = m->head_dim > n->head_dim ? m->head_dim : n->head_dim;
+    m->rotates |= n->rotates;
+}
+
+void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out)
+{
+    struct op_need all = { 0 }, one;
+    for (int l = -1; l < model_depth(h); l++) {
+        struct graph_layer g;
+        graph_layer(h, l, &g);
+        for (int i = 0; i < g.n; i++)
+            if (kinds >> g.op[i].kind & 1 && needs[g.op[i].kind]) {
+                ops_need(h, l, (enum op_kind)g.op[i].kind, &one);
+                add(&all, &one);
+            }
+    }
+    *out = all;
+}
+
+void ops_mixer(const struct model_hparams *h, int layer, struct op_need *out)
+{
+    struct graph_layer g;
+    int i = 0;
+    graph_layer(h, layer, &g);
+    while (g.op[i].out != OP_A)
+        i++;
+    ops_need(h, layer, (enum op_kind)g.op[i].kind, out);
+}
+
+void ops_places(const struct model_hparams *h, int *out)
+{
+    int n[2] = { 0 };
+    for (int l = 0; l < model_depth(h); l++) {
+        struct op_need own;
+        ops_mixer(h, l, &own);
+        out[l] = n[own.states > 0]++;
+    }
+}

@@ -137,7 +137,7 @@ static void text_inputs(const struct plan *p, const struct plan_limit *l, const 
            hidden / 1e3, saved / 1e3);
 }
 
-static void text_gains(const struct plan *p, const struct plan_limit *l, const struct gains *g)
+static void text_gains(const struct plan_limit *l, const struct gains *g)
 {
     double now = l->batches[0].predicted.tokens_per_s;
     if (g->n)
@@ -146,8 +146,7 @@ static void text_gains(const struct plan *p, const struct plan_limit *l, const s
         print("  %-40s %.4g tokens/s (%+.1f %%)\n", g->gain[i].what, g->gain[i].tokens_per_s,
                100 * (g->gain[i].tokens_per_s / now - 1));
     if (g->n && !gains_same(g, l))
-        print("note: solved again with nothing changed it is %.4g tokens/s: %s\n", g->again, p->request.known ?
-               "another build made this plan" : "this plan does not record what was asked for");
+        print("note: solved again with nothing changed it is %.4g tokens/s: another build made this plan\n", g->again);
 }
 
 static void text_engine(const struct explain *x)
@@ -226,7 +225,7 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     explain_count(p, l, count);
     print("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
            count[EXPLAIN_IO]);
-    text_gains(p, l, g);
+    text_gains(l, g);
     for (int i = 0; i < p->n_notes; i++)
         print("note: %s\n", p->notes[i]);
 }

@@ -11,7 +11,9 @@
 static inline int plan_for_pack(const char *pack_file, const char *plan_file, int context, struct err *e)
 {
     struct pack *k = NULL;
-    struct plan p = { .tool = "test", .solver = "none", .seed = 1, .cost = PLAN_COST_MEASURED, .model_name = "sample", .device = "none" };
+    struct plan p = { .tool = "test", .solver = "none", .seed = 1, .cost = PLAN_COST_MEASURED, .model_name = "sample", .device = "none",
+                      .request = { .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1,
+                                   .prompt_weight = PLAN_PROMPT_WEIGHT } };
     int r = pack_open(pack_file, &k, e);
     if (r < 0)
         return r;

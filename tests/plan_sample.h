@@ -12,7 +12,7 @@
 static inline void plan_sample(struct plan *p)
 {
     struct err e;
-    *p = (struct plan){ .revision = 7, .tool = "thermo-plan 0.1.0", .solver = "exhaustive", .seed = 7,
+    *p = (struct plan){ .tool = "thermo-plan 0.1.0", .solver = "exhaustive", .seed = 7,
                         .rlimit = 1000000, .cost = PLAN_COST_MEASURED, .stat = PLAN_SUSTAINED, .model_name = "sample \"quoted\" \\ name",
                         .device = "bench", .n_layers = 3, .n_blocks = 2, .n_ff = 200, .d_model = 64 };
     p->model_hash = hash_128("m", 1);
@@ -24,7 +24,7 @@ static inline void plan_sample(struct plan *p)
     p->layout.cluster_neurons = 64;
     p->layout_hash = layout_hash(&p->layout);
     p->n_parts = 2;
-    p->request = (struct plan_request){ .known = 1, .mode = -1, .form = LAYOUT_SPLIT, .packed = 0, .policy = CACHE_LFU, .predictor = -1,
+    p->request = (struct plan_request){ .mode = -1, .form = LAYOUT_SPLIT, .packed = 0, .policy = CACHE_LFU, .predictor = -1,
                                           .prompt_weight = 2.5, .prefill_chunk = 64, .n_weights = 2, .weight = { 3, 2 },
                                         .context = 256, .recall = 0.99, .max_kl = 0.12345678901, .n_cores = 1,
                                         .cores = { { "little", 3 } } };

@@ -6,7 +6,7 @@
 /* Revisions of the formats, apart from the software's version. See schemas/. */
 #define TRACE_REVISION 1
 #define HWDB_REVISION 7
-#define PLAN_REVISION 13 /* what plan_revision (common/plan/plan.h) needs is written, at least 7 */
+#define PLAN_REVISION 1
 #define PACK_REVISION 1
 
 #endif

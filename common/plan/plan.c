@@ -423,7 +423,7 @@ static int check_request(const struct plan *p, int li, const char *name, struct 
             if (!strcmp(q->cores[i % q->n_cores].name, b->classes[k].name) && b->classes[k].n > q->cores[i % q->n_cores].n)
                 what = what ? what : "batches[].configuration.classes";
     }
-    return q->known && what ? rule(name, e, "limits[%d].%s is not what 'request' asks for", li, what) : 0;
+    return what ? rule(name, e, "limits[%d].%s is not what 'request' asks for", li, what) : 0;
 }
 
 static int check_layout(const struct plan *p, const char *name, struct layout_shapes *shapes, struct err *e)
@@ -461,7 +461,7 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
     for (int i = 0; i < p->n_limits; i++)
         if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;
-    if (p->request.known && p->request.form >= 0 && p->request.form != (int)p->layout.form)
+    if (p->request.form >= 0 && p->request.form != (int)p->layout.form)
         return rule(name, e, "layout.form is '%s'; 'request' asks for '%s'", layout_form_name(p->layout.form),
                     layout_form_name((enum layout_form)p->request.form));
     return 0;
@@ -519,21 +519,6 @@ const char *plan_purpose_name(enum plan_purpose p)
 {
     static const char *const names[PLAN_PURPOSES] = { "generate", "chat", "serve" };
     return names[p];
-}
-
-int plan_revision(const struct plan *p)
-{
-    int with = 0, ahead = 0, work = 0, source = 0, rest = 0, bound = 0;
-    for (int i = 0; i < p->n_limits; i++) {
-        with |= p->limits[i].guesses.n || (p->limits[i].prompt.n && p->limits[i].prompt.with_engine);
-        ahead |= p->limits[i].ahead != PLAN_AHEAD_UNSTATED;
-        source |= p->limits[i].guesses.source != PLAN_SOURCE_FREE;
-        work |= plan_any_work(&p->limits[i]) != PLAN_WORK_FFN;
-        rest |= p->limits[i].prompt.n && p->limits[i].prompt.rest_from;
-        bound |= p->limits[i].own.tokens_per_s > 0 || p->limits[i].gap_of_layouts || p->limits[i].purpose ||
-                 p->limits[i].load_bytes_per_s > 0;
-    }
-    return bound ? 13 : rest ? 12 : source ? 11 : work ? 10 : ahead ? 9 : with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

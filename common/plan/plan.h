@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define PLAN_FORMAT "thermocline-plan" /* "thermo-plan" was that of versions before 0.2.0, which are refused by name */
+
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
 #define PLAN_LARGEST_BATCH 32 /* that thermo-plan plans for */
@@ -88,7 +90,7 @@ struct plan_class {             /* cores of one class used for compute */
 };
 
 /* One batch size: who computes and how many reads are in flight; resident prefix and cold cache per layer, which thermo-plan makes the
- * same for every batch size of a limit since revision 4, for the runtime moves none (it takes those of batches[0]). */
+ * same for every batch size of a limit, for the runtime moves none (it takes those of batches[0]). */
 struct plan_batch {
     int batch;
     int threads, n_classes;     /* threads: sum over classes, the main thread included; no more than the limit's */
@@ -221,7 +223,6 @@ struct plan_limit {
 
 /* What was asked for, as far as the limits do not say it. */
 struct plan_request {
-    int known;                  /* 0: the plan does not record it, and the rest is 0 */
     int mode, form, packed, policy, predictor; /* the planner's enums; packed: 0, 1; each -1: left to the planner */
     int context;                /* 0: left to the planner */
     double recall;              /* 0: that of the predictors */
@@ -236,7 +237,6 @@ struct plan_request {
 };
 
 struct plan {
-    int revision;               /* that was read: 1 has one type per role for all layers; plan_revision() is written */
     char tool[64];              /* "thermo-plan 0.1.0" */
     char solver[64];            /* "z3 4.8.12", "exhaustive" */
     uint64_t seed, rlimit;
@@ -341,12 +341,6 @@ struct plan_height {
     struct plan_share share;
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
-
-/* The least revision that has all that a plan says: 13 where a limit says what a layout of its own would make, that its gap holds for
- * all layouts, that it is for chat or serve, or what large reads give, 12 where an engine computes neurons that are not in memory,
- * 11 where the source of guesses takes time, 10 where an engine computes more than neurons, 9 where a limit says whether experts are
- * read ahead, 8 with heights of prompts or times of guesses, else 7. */
-int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */
 static inline int plan_max_batch(const struct plan *p)

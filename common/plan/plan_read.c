@@ -51,7 +51,6 @@ struct rd {
     const char *name;
     struct err *e;
     int code;      /* 0, or the first error's */
-    int revision;  /* the plan's; 0: not read yet */
     size_t len;
     char path[160];
 };
@@ -107,9 +106,7 @@ static int at_most(struct rd *r, json_t *j, const char *const *keys)
         int known = 0;
         for (int i = 0; keys[i]; i++)
             known |= !strcmp(keys[i], key);
-        if (!known && r->revision)
-            fail(r, "has an unknown key '%.60s' for its revision, which is %d", key, r->revision);
-        else if (!known)
+        if (!known)
             fail(r, "has an unknown key '%.60s'", key);
     }
     return 1;
@@ -310,7 +307,7 @@ static void read_types(struct rd *r, json_t *j, struct plan *p)
     static const char *const keys[] = { "exceptions", "down", "gate", "up", NULL };
     uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES], usual[LAYOUT_ROLES] = { 0 };
     struct err why = { 0 };
-    json_t *exceptions = p->revision > 1 ? json_object_get(j, "exceptions") : NULL;
+    json_t *exceptions = json_object_get(j, "exceptions");
     size_t at = enter(r, "types");
     expect(r, j, keys + !exceptions); /* optional */
     for (int role = 0; role < LAYOUT_ROLES && r->code == 0; role++)
@@ -332,7 +329,7 @@ static void read_layout(struct rd *r, json_t *j, struct plan *p)
     expect(r, j, keys);
     l->block_bytes = (uint32_t)get_u64(r, j, "block_bytes", 512, 65536);
     l->cluster_neurons = (uint32_t)get_u64(r, j, "cluster_neurons", 8, 4096);
-    l->form = (enum layout_form)get_choice(r, j, "form", form_name, p->revision > 2 ? LAYOUT_FORMS : LAYOUT_TILES);
+    l->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
     l->packed = get_bool(r, j, "packed");
     p->layout_hash = get_hash(r, j, "hash");
     read_types(r, json_object_get(j, "types"), p);
@@ -448,18 +445,17 @@ static void read_batch(struct rd *r, json_t *j, const struct plan *p, const stru
 {
     static const char *const keys[] = { "streamed", "configuration", "engine_neurons", "engine_work", "batch", "cold", "hot", "predicted",
                                         NULL };
-    static const int since[] = { 1, 4, 6, 10 }; /* revisions of the first four, which are optional */
     const char *present[sizeof keys / sizeof *keys];
-    int n = 0, with_engine = p->revision >= since[2] && json_object_get(j, keys[2]) != NULL;
+    int n = 0, with_engine = json_object_get(j, keys[2]) != NULL;
     for (int i = 0; keys[i]; i++)
-        if (i > 3 || (json_object_get(j, keys[i]) && p->revision >= since[i]))
+        if (i > 3 || json_object_get(j, keys[i])) /* the first four are optional */
             present[n++] = keys[i];
     present[n] = NULL;
     expect(r, j, present);
-    read_configuration(r, p->revision > 3 ? json_object_get(j, "configuration") : NULL, l, b);
+    read_configuration(r, json_object_get(j, "configuration"), l, b);
     b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
     b->engine_neurons = with_engine ? (uint32_t)get_u64(r, j, "engine_neurons", 1, MODEL_MAX_DIM) : 0;
-    if (p->revision >= since[3] && json_object_get(j, keys[3]))
+    if (json_object_get(j, keys[3]))
         b->engine_work = (enum plan_work)(get_choice(r, j, "engine_work", work_name_beyond, PLAN_WORKS - 1) + 1);
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
@@ -494,12 +490,12 @@ static void read_coalesce(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
-static void read_io(struct rd *r, json_t *j, int revision, struct plan_limit *l)
+static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
 {
     static const char *const keys[] = { "joins", "experts_ahead", "load_bytes_per_s", "backend", "lanes", "queue_depth", NULL };
     const char *present[sizeof keys / sizeof *keys];
-    json_t *coalesce = json_object_get(j, keys[0]), *ahead = revision > 8 ? json_object_get(j, keys[1]) : NULL;
-    const json_t *optional[] = { coalesce, ahead, revision > 12 ? json_object_get(j, keys[2]) : NULL };
+    json_t *coalesce = json_object_get(j, keys[0]), *ahead = json_object_get(j, keys[1]);
+    const json_t *optional[] = { coalesce, ahead, json_object_get(j, keys[2]) };
     size_t at = enter(r, "io");
     int k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -629,15 +625,15 @@ static void read_rest(struct rd *r, json_t *j, struct plan_prompt *q)
     leave(r, at);
 }
 
-static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_prompt *q)
+static void read_prompt(struct rd *r, json_t *j, struct plan_prompt *q)
 {
     static const char *const keys[] = { "engine_rest", "engine_work", "engine_neurons", "attention_ns", "ffn_ns", "head_ns",
                                         "read_bytes", "tokens",
                                         "wait_ns", NULL };
     size_t at = enter(r, "prompt");
-    json_t *heights = revision > 7 ? json_object_get(j, "engine_neurons") : NULL;
-    json_t *works = revision > 9 && heights ? json_object_get(j, "engine_work") : NULL;
-    json_t *rest = revision > 11 && heights ? json_object_get(j, "engine_rest") : NULL;
+    json_t *heights = json_object_get(j, "engine_neurons");
+    json_t *works = heights ? json_object_get(j, "engine_work") : NULL;
+    json_t *rest = heights ? json_object_get(j, "engine_rest") : NULL;
     const char *some[sizeof keys / sizeof keys[0]];
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) /* the first three are optional, two of them beside the third alone */
@@ -694,10 +690,10 @@ static void read_source(struct rd *r, json_t *j, struct plan_guesses *g)
     leave(r, at);
 }
 
-static void read_guesses(struct rd *r, json_t *j, int revision, struct plan_guesses *g)
+static void read_guesses(struct rd *r, json_t *j, struct plan_guesses *g)
 {
     static const char *const keys[] = { "source", "acceptance", "best", "pass_ns", "read_bytes", "speedup", "tokens", NULL };
-    json_t *source = revision > 10 ? json_object_get(j, keys[0]) : NULL;
+    json_t *source = json_object_get(j, keys[0]);
     size_t at = enter(r, "guesses");
     expect(r, j, keys + !source); /* optional */
     if (source)
@@ -735,11 +731,11 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
                                         "max_batch", "memory_bytes", "min_tokens_per_s", "mode", "optimal", "predictors",
                                         "prefill_chunk", "recall", "threads", NULL };
     const char *present[sizeof keys / sizeof *keys];
-    json_t *prompt = p->revision > 6 ? json_object_get(j, keys[0]) : NULL;
-    json_t *guesses = p->revision > 7 ? json_object_get(j, keys[2]) : NULL;
-    json_t *own = p->revision > 12 ? json_object_get(j, keys[3]) : NULL;
-    json_t *gap_of = p->revision > 12 ? json_object_get(j, keys[4]) : NULL;
-    json_t *purpose = p->revision > 12 ? json_object_get(j, keys[5]) : NULL;
+    json_t *prompt = json_object_get(j, keys[0]);
+    json_t *guesses = json_object_get(j, keys[2]);
+    json_t *own = json_object_get(j, keys[3]);
+    json_t *gap_of = json_object_get(j, keys[4]);
+    json_t *purpose = json_object_get(j, keys[5]);
     const json_t *optional[] = { prompt, json_object_get(j, keys[1]), guesses, own, gap_of, purpose };
     int streams = optional[1] != NULL, k = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -751,9 +747,9 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->purpose = purpose ? (enum plan_purpose)get_choice(r, j, keys[5], purpose_name, PLAN_PURPOSES) : PLAN_FOR_GENERATE;
     l->gap_of_layouts = gap_of ? get_choice(r, j, keys[4], gap_name, 2) : 0;
     if (prompt)
-        read_prompt(r, prompt, p->revision, &l->prompt);
+        read_prompt(r, prompt, &l->prompt);
     if (guesses)
-        read_guesses(r, guesses, p->revision, &l->guesses);
+        read_guesses(r, guesses, &l->guesses);
     l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);
@@ -770,7 +766,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->gap = get_real(r, j, "gap", 1);
     l->recall = get_real(r, j, "recall", 1);
     l->optimal = get_bool(r, j, "optimal");
-    read_io(r, json_object_get(j, "io"), p->revision, l);
+    read_io(r, json_object_get(j, "io"), l);
     l->n_classes = read_classes(r, json_object_get(j, "classes"), "classes", BUDGET_MAX_THREADS, l->classes);
     json_t *a = json_object_get(j, "batches");
     size_t n = json_array_size(a), at = enter(r, "batches");
@@ -868,14 +864,14 @@ static int read_weights(struct rd *r, json_t *j, int out[PLAN_MAX_BATCHES])
     return (int)n;
 }
 
-static void read_request(struct rd *r, json_t *j, int revision, struct plan_request *q)
+static void read_request(struct rd *r, json_t *j, struct plan_request *q)
 {
     static const char *const keys[] = { "engine", "batch_weights", "cold_policy",   "context",       "cores",  "form", "max_kl", "mode",
                                         "packed", "predictor",     "prefill_chunk", "prompt_weight", "recall", NULL };
     json_t *cores = json_object_get(j, "cores"), *weights = json_object_get(j, "batch_weights");
     size_t at = enter(r, "request");
-    q->known = at_most(r, j, keys + (revision < 6));
-    if (revision >= 6 && json_object_get(j, "engine"))
+    at_most(r, j, keys);
+    if (json_object_get(j, "engine"))
         get_engine(r, j, q->engine);
     q->policy = get_wish(r, j, "cold_policy", policy_name, CACHE_POLICIES);
     q->form = get_wish(r, j, "form", form_name, LAYOUT_FORMS);
@@ -894,29 +890,28 @@ static void read_request(struct rd *r, json_t *j, int revision, struct plan_requ
 
 static void read_plan(struct rd *r, json_t *j, struct plan *p)
 {
-    static const char *const keys[] = { "request", "engine", "cost", "device", "figures", "format", "layout", "limits", "model",
-                                        "notes", "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
+    static const char *const keys[] = { "engine", "cost", "device", "figures", "format", "layout", "limits", "model", "notes", "request",
+                                        "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
     static const char *const device_keys[] = { "hash", "name", NULL };
     const char *format = json_string_value(json_object_get(j, "format"));
-    if (!json_is_object(j) || !format || strcmp(format, "thermo-plan")) {
-        fail(r, "is not a plan: it has no \"format\": \"thermo-plan\"");
+    if (format && !strcmp(format, "thermo-plan")) {
+        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' was made by a version before 0.2.0; make it again with 'thermo-plan solve'",
+                          r->name);
+        return;
+    }
+    if (!json_is_object(j) || !format || strcmp(format, PLAN_FORMAT)) {
+        fail(r, "is not a plan: it has no \"format\": \"%s\"", PLAN_FORMAT);
         return;
     }
     json_t *rev = json_object_get(j, "revision");
-    if (json_is_integer(rev) && (json_integer_value(rev) < 1 || json_integer_value(rev) > PLAN_REVISION)) {
-        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' has revision %lld; this build reads revisions 1 to %d", r->name,
+    if (json_is_integer(rev) && json_integer_value(rev) != PLAN_REVISION) {
+        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' has revision %lld; this build reads revision %d", r->name,
                           (long long)json_integer_value(rev), PLAN_REVISION);
         return;
     }
-    json_t *request = json_object_get(j, "request");
-    p->revision = r->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
-    const char *present[sizeof keys / sizeof *keys];
-    int n = 0, engine = p->revision >= 6 && json_object_get(j, "engine") != NULL;
-    for (int i = 0; keys[i]; i++) /* the first two are optional */
-        if (i == 0 ? request != NULL : i == 1 ? engine : 1)
-            present[n++] = keys[i];
-    present[n] = NULL;
-    expect(r, j, present);
+    int engine = json_object_get(j, "engine") != NULL; /* optional */
+    expect(r, j, keys + !engine);
+    get_int(r, j, "revision", 1, PLAN_REVISION);
     if (engine)
         get_engine(r, j, p->engine);
     p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
@@ -934,8 +929,7 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
     read_notes(r, json_object_get(j, "notes"), p);
     read_model(r, json_object_get(j, "model"), p);
     read_layout(r, json_object_get(j, "layout"), p);
-    if (request)
-        read_request(r, request, p->revision, &p->request);
+    read_request(r, json_object_get(j, "request"), &p->request);
     if (r->code == 0)
         read_limits(r, json_object_get(j, "limits"), p);
 }

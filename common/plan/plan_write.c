@@ -538,7 +538,7 @@ static void put_plan(struct text *t, const struct plan *p)
     if (p->engine[0])
         put_str(t, "engine", p->engine);
     put_str(t, "figures", plan_stat_name(p->stat));
-    put_str(t, "format", "thermo-plan");
+    put_str(t, "format", PLAN_FORMAT);
     put_layout(t, p);
     key(t, "limits");
     begin(t, '[');
@@ -563,9 +563,8 @@ static void put_plan(struct text *t, const struct plan *p)
         str(t, p->notes[i]);
     }
     end(t, ']');
-    if (p->request.known)
-        put_request(t, &p->request);
-    put_int(t, "revision", plan_revision(p));
+    put_request(t, &p->request);
+    put_int(t, "revision", PLAN_REVISION);
     put_u64(t, "rlimit", p->rlimit);
     put_u64(t, "seed", p->seed);
     put_str(t, "solver", p->solver);

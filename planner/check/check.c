@@ -93,7 +93,7 @@ static int check_batches(const struct plan *p, const char *name, int li, struct 
         if (i >= INPUTS_MAX_BATCHES || l->batches[i].batch != inputs_batch_sizes[i])
             r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d].batches[%d].batch is %d, which cannot be checked: plans are for 1, "
                         "2, 4, 8, 16 and 32, none left out", name, li, i, l->batches[i].batch);
-        else if ((r = check_regions(p, &l->batches[i], name, li, i, e)) == 0 && p->revision > 3)
+        else if ((r = check_regions(p, &l->batches[i], name, li, i, e)) == 0)
             r = check_shared(p, l, name, li, i, e);
     return r;
 }
@@ -156,7 +156,7 @@ static int check_cores(const struct plan_limit *l, const char *name, int li, con
 static int check_load(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
-    double large = p->revision > 12 ? planning_load_rate(pr->space.hw, l->io, p->stat) : 0;
+    double large = planning_load_rate(pr->space.hw, l->io, p->stat);
     if (large > 0 && compare_differs(large, l->load_bytes_per_s))
         return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.load_bytes_per_s is %g; the device's figures make it %g", name, li,
                        l->load_bytes_per_s, large);
@@ -175,9 +175,8 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
     if (known ? b.total != l->account_bytes || b.floor != l->floor_bytes : b.total > l->account_bytes || b.floor > l->floor_bytes)
         return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].account_bytes is %llu and floor_bytes %llu; hot, cold, predictors, context, "
-                       "kv, prefill_chunk, threads and io make them %llu and %llu%s", name, li, (unsigned long long)l->account_bytes,
-                       (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor,
-                       engine ? "; plans of before accelerators were accounted for have to be solved anew" : "");
+                       "kv, prefill_chunk, threads and io make them %llu and %llu", name, li, (unsigned long long)l->account_bytes,
+                       (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor);
     if (!cost_memory_ok(l->account_bytes, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
                        (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);
@@ -246,15 +245,13 @@ static int prompt_differs(const struct plan_prompt *said, const struct plan_prom
     return 0;
 }
 
-/* (M27). Plans until revision 6 have none. */
+/* (M27). */
 static int check_prompt(const struct problem *pr, const struct plan *p, const char *name, int li, const struct repricing *repricing,
                         struct cost_residency *residencies, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     struct plan_prompt is;
     struct cost_choice c;
-    if (p->revision < 7)
-        return 0;
     planning_choice(p, l, NULL, &c);
     c.engine = planning_limit_engine(p, l);
     c.predicted = pr->space.predicted[0];

@@ -124,7 +124,7 @@ static const struct row {
     { "request.prefill_chunk", SOLVED, 0 },
     { "request.prompt_weight", SOLVED, 0 },
     { "request.recall", SOLVED, 0 },
-    { "revision", SOLVED, 0 },
+    { "revision", 0, 0 },
     { "rlimit", SOLVED, CHECK_ASKED_RLIMIT },
     { "seed", SOLVED, 0 },
     { "solver", SOLVED, 0 },

@@ -737,7 +737,6 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         plan_done(&plan);
         return r;
     }
-    plan.revision = plan_revision(&plan);
     *out = plan;
     return 1;
 }

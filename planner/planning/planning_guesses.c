@@ -88,7 +88,6 @@ int planning_guesses(struct plan *p, const struct inputs *in, const struct hw *h
             problem_done(&pr);
         }
     }
-    p->revision = plan_revision(p);
     return r;
 }
 

@@ -15,7 +15,7 @@ struct guesser {
 int planning_limit_guesses(const struct problem *pr, const struct plan *p, const struct plan_limit *l, const struct guesser *who,
                            struct plan_guesses *out, struct err *e);
 
-/* Of all limits, into the plan, and its revision. They change nothing else in it. */
+/* Of all limits, into the plan. They change nothing else in it. */
 int planning_guesses(struct plan *p, const struct inputs *in, const struct hw *hw, const struct guesser *who, struct err *e);
 
 /* A draft model's guesses by its own plan, for the device of that name: a token of its largest limit of at most so much memory (0: of all),

@@ -345,7 +345,6 @@ static int make_of(struct candidates *c, const struct request *q, const struct i
         plan_done(&s.best);
         return r;
     }
-    s.best.revision = plan_revision(&s.best);
     *out = s.best;
     return 0;
 }
@@ -390,7 +389,6 @@ static int compare_own(struct candidates *c, const struct request *q, const stru
         own->cost = here < own->tokens_per_s ? 1 - here / own->tokens_per_s : 0; /* of equals the smaller file was taken */
         plan_done(&alone);
     }
-    p->revision = plan_revision(p);
     return r;
 }
 

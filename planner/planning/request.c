@@ -22,7 +22,7 @@ void request_weights(const struct request *q, int n, int out[PLAN_MAX_BATCHES])
 
 void request_record(const struct request *q, const struct hw *hw, int n, struct plan_request *out)
 {
-    *out = (struct plan_request){ .known = 1, .mode = q->mode, .form = q->for_pack ? (int)q->for_pack->form : q->form,
+    *out = (struct plan_request){ .mode = q->mode, .form = q->for_pack ? (int)q->for_pack->form : q->form,
                                   .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
                                   .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
                                   .prompt_weight = q->prompt_weight, .prefill_chunk = q->chunk, .n_weights = n > 1 ? n : 0 };
@@ -71,7 +71,6 @@ static int cores_of(const struct plan_request *q, const char *name)
 void request_again(const struct plan *p, const struct plan_limit *l, const struct hw *hw, struct request *out)
 {
     const struct plan_request *asked = &p->request;
-    int known = asked->known;
     request_init(out);
     out->n_memory = 1;
     out->memory[0] = l->memory_bytes;
@@ -85,16 +84,16 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->act_q8 = l->act_q8;
     out->rlimit = p->rlimit;
     out->for_pack = &p->layout;
-    out->mode = known ? asked->mode : (int)l->mode;
-    out->policy = known ? asked->policy : (int)l->policy;
-    out->recall = known ? asked->recall : l->recall;
-    out->max_kl = known ? asked->max_kl : -1;
-    out->predictor = known ? asked->predictor : -1;
+    out->mode = asked->mode;
+    out->policy = asked->policy;
+    out->recall = asked->recall;
+    out->max_kl = asked->max_kl;
+    out->predictor = asked->predictor;
     out->chunk = l->prefill_chunk;
-    snprintf(out->engine, sizeof out->engine, "%.63s", known ? asked->engine : p->engine[0] ? p->engine : "none");
-    for (int b = 0; b < l->n_batches; b++) /* all the same in plans that name none */
-        out->weight[b] = known && asked->n_weights ? asked->weight[b] : 1;
-    out->prompt_weight = known ? asked->prompt_weight : PLAN_PROMPT_WEIGHT;
+    snprintf(out->engine, sizeof out->engine, "%.63s", asked->engine);
+    for (int b = 0; b < l->n_batches; b++)
+        out->weight[b] = asked->n_weights ? asked->weight[b] : 1;
+    out->prompt_weight = asked->prompt_weight;
     for (int k = 0; k < hw->n_classes; k++)
         out->cores[k] = cores_of(asked, hw->classes[k].name);
 }

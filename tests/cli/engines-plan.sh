@@ -70,7 +70,6 @@ json.dump(p, open(sys.argv[2], 'w'))" "$1" "$2"
 }
 check "so is an account" less_account "$tmp/fast.json" "$tmp/less.json"
 check "that is too small" says 3 account_bytes "$plan" check "$tmp/less.json" --traces "$traces"
-check "and what older plans need is said" says 3 'have to be solved anew' "$plan" check "$tmp/less.json" --traces "$traces"
 gets_none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(heights "$tmp/slow.json")" "- 0 0" && grep -q "makes no batch size faster" "$tmp/slow.json"; }
 check "the slow one none, and a note says so" gets_none
 same() # A B: but for the device, whose figures differ, the notes, and the gap, for the search ends where it is small enough

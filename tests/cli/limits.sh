@@ -28,7 +28,7 @@ for l, name in zip(one["limits"], ("13MiB", "18MiB", "26MiB")):
     assert abs(o["cost"] - max(0, 1 - speed(l) / o["tokens_per_s"])) < 1e-5, (name, o, speed(l))
     assert "own_layout" not in own["limits"][0] and "gap_of" not in l
     cost.append(o["cost"])
-assert one["revision"] == 13 and max(cost) > 0.05 and min(cost) < 0.0005, cost
+assert max(cost) > 0.05 and min(cost) < 0.0005, cost
 said = [float(x) for x in re.findall(r"one layout for all limits costs ([0-9.]+) % here", text)]
 assert said == [round(100 * c, 1) for c in cost if c >= 0.0005], (said, cost)
 assert text.count("costs nothing here") == sum(c < 0.0005 for c in cost)

@@ -109,7 +109,7 @@ check "a plan of former inputs" status 4 py --memory 1MiB
 check "does not stay where there is none" test ! -e "$d/oneplus-12-1MiB.json"
 
 # Failures are errors, with the planner's exit status.
-echo '{ "format": "thermo-plan"' > "$tmp/kept plans/small model/oneplus-12-8MiB.json"
+echo '{ "format": "thermocline-plan"' > "$tmp/kept plans/small model/oneplus-12-8MiB.json"
 check "a kept plan that is damaged" says 3 "failed: *oneplus-12-8MiB: .*oneplus-12-8MiB.json" py --baseline "$tmp/kept plans" --tolerance 60 --junit "$tmp/bad.xml"
 check "is an error in JUnit" junit "tests=5 failures=1 errors=1 skipped=0 failed=oneplus-12-1MiB" "$tmp/bad.xml"
 check "flags that solve refuses" status 2 py --flags "--context none"

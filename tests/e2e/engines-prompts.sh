@@ -49,10 +49,10 @@ solve() { # DEVICE OUT [...]
     local db=$tmp/$1.sqlite out=$2; shift 2
     "$plan" solve --traces "$traces" --hardware "$db" --memory "${memory:-64MiB}" --context 256 --form split --packed no --no-verify --out "$out" "$@"
 }
-# state PLAN: revision, engine, heights of batch sizes, lengths of prompts that have neurons
+# state PLAN: engine, heights of batch sizes, lengths of prompts that have neurons
 state() { python3 -c "import json,sys
 p = json.load(open(sys.argv[1])); l = p['limits'][0]; q = l.get('prompt', {})
-print(p['revision'], p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in l['batches']], ':',
+print(p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in l['batches']], ':',
       *[t for t, n in zip(q.get('tokens', []), q.get('engine_neurons', [])) if n])" "$1"; }
 
 check "the measured device" "$P" export --db "$hardware" --out "$tmp/box.csv"
@@ -64,13 +64,13 @@ check "the fast one beside storage that is a hundred times as fast" device swift
 check "the device without one" device_plain
 from="--traces $traces --hardware"
 
-some() { solve many "$tmp/many.json" --max-batch 2 && state "$tmp/many.json" && state "$tmp/many.json" | grep -q '^13 opencl:0 0 0 : .*64 128 256$'; }
+some() { solve many "$tmp/many.json" --max-batch 2 && state "$tmp/many.json" && state "$tmp/many.json" | grep -q '^opencl:0 0 0 : .*64 128 256$'; }
 check "with many tokens it is fast: prompts get neurons, decoding none" some
-none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(state "$tmp/slow.json")" "13 - 0 0 :" && grep -q "no batch size faster by its figures, and no prompt" "$tmp/slow.json"; }
+none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(state "$tmp/slow.json")" "- 0 0 :" && grep -q "no batch size faster by its figures, and no prompt" "$tmp/slow.json"; }
 check "slow: none, and a note says so" none
-unmeasured() { solve few "$tmp/few.json" --max-batch 2 && is "$(state "$tmp/few.json")" "13 - 0 0 :"; }
+unmeasured() { solve few "$tmp/few.json" --max-batch 2 && is "$(state "$tmp/few.json")" "- 0 0 :"; }
 check "not measured with 64 tokens: none" unmeasured
-every() { solve fast "$tmp/fast.json" --max-batch 2 && is "$(state "$tmp/fast.json")" "13 opencl:0 1280 1280 : 1 2 4 8 16 32 64 128 256"; }
+every() { solve fast "$tmp/fast.json" --max-batch 2 && is "$(state "$tmp/fast.json")" "opencl:0 1280 1280 : 1 2 4 8 16 32 64 128 256"; }
 check "fast with any: batch sizes and all lengths" every
 as_without()
 {
@@ -78,7 +78,7 @@ as_without()
 import json, sys
 plain, slow, none, many = (json.load(open(f'{sys.argv[1]}/{n}.json')) for n in ('plain', 'slow', 'none', 'many'))
 l = plain['limits'][0]
-assert slow['limits'][0] == l and none['limits'][0] == l and plain['revision'] == none['revision'] == 13
+assert slow['limits'][0] == l and none['limits'][0] == l
 m = many['limits'][0] # decoding is that without it, the account has room for it
 for key in l:
     assert (l[key] == m[key]) == (key not in ('prompt', 'account_bytes', 'floor_bytes')), key
@@ -111,7 +111,6 @@ check "heights that are left out" tampered "del q['engine_neurons']; del p['engi
 check "one of a pass that a batch size holds" tampered "h[1] = 64" "engine_neurons[1] is 64; passes of 2 tokens have 0"
 check "one that is too large" tampered "h[8] = 1344" "engine_neurons[8] is 1344"
 check "too few" tampered "h.pop()" "engine_neurons has 8 elements; 9 are needed"
-check "an older revision" tampered "p['revision'] = 7" "unknown key"
 explained()
 {
     local name
@@ -127,7 +126,7 @@ explained()
 check "explain adds up and has the heights, and so has the report" explained
 compared() { "$plan" check "$tmp/slow.json" --against "$tmp/many.json" > "$tmp/text" 2>&1; cat "$tmp/text"; grep -q 'prompts of 256 tokens: 0 neurons of each FFN for the accelerator; were 1280' "$tmp/text"; }
 check "the difference of two plans has them" compared
-no_room() { memory=24MiB solve many "$tmp/tight.json" && state "$tmp/tight.json" | grep -q '^13 - ' && grep -q "do not fit beside the plan" "$tmp/tight.json"; }
+no_room() { memory=24MiB solve many "$tmp/tight.json" && state "$tmp/tight.json" | grep -q '^- ' && grep -q "do not fit beside the plan" "$tmp/tight.json"; }
 check "where its buffers do not fit beside the plan prompts get none, and a note says so" no_room
 # 16 KiB less than the plan takes, beside storage that makes them a small matter: neurons give way to the accelerator, for prompts are worth
 # more than what decoding loses.
@@ -137,7 +136,7 @@ gives_way()
     bytes=$(python3 -c "import json,sys; print(json.load(open(sys.argv[1]))['limits'][0]['account_bytes'] - 16384)" "$tmp/many.json")
     memory=$bytes solve swift "$tmp/less.json" --chunk 256 --max-batch 2 --prove --certificate "$tmp/less.smt2" || return 1
     memory=$bytes solve swift "$tmp/without.json" --chunk 256 --max-batch 2 --engine none --prove || return 1
-    is "$(state "$tmp/without.json")" "13 - 0 0 :" && state "$tmp/less.json" | grep -q '^13 opencl:0 0 0 : .*64 128 256$' && python3 - "$tmp" << 'END' || return 1
+    is "$(state "$tmp/without.json")" "- 0 0 :" && state "$tmp/less.json" | grep -q '^opencl:0 0 0 : .*64 128 256$' && python3 - "$tmp" << 'END' || return 1
 import json, sys
 less, without = (json.load(open(f'{sys.argv[1]}/{n}.json'))['limits'][0] for n in ('less', 'without'))
 a, b = ([x['predicted']['tokens_per_s'] for x in l['batches']] for l in (less, without))
@@ -200,7 +199,7 @@ fits()
     local bytes memory
     bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]) * 5 // 4)')
     device driven 1000 0.05 1024 1 "$bytes" && memory=$((bytes + (36 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
-        state "$tmp/driven.json" && state "$tmp/driven.json" | grep -q '^13 opencl:0 0 0 : .*64 128 256$' &&
+        state "$tmp/driven.json" && state "$tmp/driven.json" | grep -q '^opencl:0 0 0 : .*64 128 256$' &&
         "$plan" check -q "$tmp/driven.json" $from "$tmp/driven.sqlite" > "$tmp/out" &&
         "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 \
             --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'

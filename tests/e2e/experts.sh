@@ -35,7 +35,7 @@ import json, sys
 p = json.load(open(sys.argv[1]))
 got = [int(l["io"]["experts_ahead"]) for l in p["limits"]]
 print(got, [l["batches"][0]["predicted"]["tokens_per_s"] for l in p["limits"]])
-assert p["revision"] == 13 and got == [int(x) for x in sys.argv[2:]]
+assert got == [int(x) for x in sys.argv[2:]]
 P
 }
 check "experts are read ahead where some are missed" planned_ahead "$plan" 1 1 0

@@ -376,7 +376,7 @@ static void test_plan(void)
     q.chunk = 64;
     CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
     const struct guesser lookup = { PLAN_SOURCE_FREE, 0 };
-    CHECK(p.revision == 13 && planning_guesses(&p, &in, &hw, &lookup, &e) == 0 && p.revision == 13 && p.limits[0].guesses.n == 5);
+    CHECK(planning_guesses(&p, &in, &hw, &lookup, &e) == 0 && p.limits[0].guesses.n == 5);
     CHECK_MSG(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0, "%s", e.msg);
     struct plan_guesses *g = &p.limits[0].guesses, was = *g;
     CHECK(g->pass_ns[0] == p.limits[0].batches[0].predicted.step_ns && g->pass_ns[4] > g->pass_ns[1]);
@@ -392,7 +392,7 @@ static void test_plan(void)
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "guesses has 4 lengths; the equations give 5"));
     *g = was;
     const struct guesser draft = { PLAN_SOURCE_DRAFT, 0.3 * g->pass_ns[0] }, layer = { PLAN_SOURCE_MTP, 0 };
-    CHECK(planning_guesses(&p, &in, &hw, &draft, &e) == 0 && p.revision == 13 && g->source == PLAN_SOURCE_DRAFT);
+    CHECK(planning_guesses(&p, &in, &hw, &draft, &e) == 0 && g->source == PLAN_SOURCE_DRAFT);
     CHECK(g->guess_ns == draft.draft_ns && g->speedup[1] <= was.speedup[1] && g->pass_ns[4] == was.pass_ns[4]);
     CHECK_MSG(check_plan(&p, "p", &in, &hw, &ignored, &e) == 0, "%s", e.msg); /* as it is given */
     CHECK(planning_guesses(&p, &in, &hw, &layer, &e) == 0 && g->source == PLAN_SOURCE_MTP && planning_guesser_of(&p).source == g->source);
@@ -401,7 +401,6 @@ static void test_plan(void)
     plan_choose_guesses(g);
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "limits[0].guesses.source.guess_ns is "));
     *g = was;
-    p.revision = 8;
     g->acceptance[0] = 0.5;
     g->best[0] = plan_best_guesses(g, 0.5, 0, PLAN_GUESSES, &g->speedup[0]);
     CHECK(check_plan(&p, "p", &in, &hw, &ignored, &e) == ERR_FORMAT && strstr(e.msg, "guesses.acceptance[0] is 0.5, not 0.6"));

@@ -11,7 +11,7 @@
 
 static int same(const struct plan *a, const struct plan *b)
 {
-    int ok = a->revision == b->revision && !strcmp(a->tool, b->tool) && !strcmp(a->solver, b->solver) &&
+    int ok = !strcmp(a->tool, b->tool) && !strcmp(a->solver, b->solver) &&
              a->seed == b->seed && a->rlimit == b->rlimit && a->cost == b->cost && a->stat == b->stat &&
              !strcmp(a->model_name, b->model_name) && !strcmp(a->device, b->device) &&
              hash_equal(a->model_hash, b->model_hash) && hash_equal(a->trace_hash, b->trace_hash) &&
@@ -21,7 +21,7 @@ static int same(const struct plan *a, const struct plan *b)
              a->n_parts == b->n_parts && a->n_limits == b->n_limits && a->n_notes == b->n_notes &&
              !strcmp(a->notes[0], b->notes[0]) && !memcmp(&a->layout, &b->layout, sizeof a->layout);
     const struct plan_request *q = &a->request, *w = &b->request;
-    ok = ok && q->known == w->known && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
+    ok = ok && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
          q->predictor == w->predictor && q->context == w->context && q->recall == w->recall && q->max_kl == w->max_kl &&
          q->prompt_weight == w->prompt_weight && q->prefill_chunk == w->prefill_chunk && q->n_weights == w->n_weights &&
          !memcmp(q->weight, w->weight, sizeof q->weight) &&
@@ -150,15 +150,6 @@ static const char *said_of(const char *text, const char *from, const char *to, s
 }
 
 /* Types that differ from layer to layer: three layers, of which the middle one has others. */
-/* What could not be asked for in earlier revisions. */
-static void take_new_wishes(const struct plan_request *from, struct plan_request *to)
-{
-    to->prompt_weight = from->prompt_weight;
-    to->prefill_chunk = from->prefill_chunk;
-    to->n_weights = from->n_weights;
-    memcpy(to->weight, from->weight, sizeof to->weight);
-}
-
 static void mixed_types(void)
 {
     const uint32_t odd[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16 };
@@ -176,7 +167,6 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -193,31 +183,17 @@ static void mixed_types(void)
     plan_done(&q);
 }
 
-/* Tiles: since revision 3, and with dense mode alone. */
+/* Tiles: with dense mode alone. */
 static void tiles(void)
 {
     struct plan p;
     struct err e = { 0 };
-    char *text;
-    size_t len;
     plan_sample(&p);
-    CHECK(plan_text(&p, &text, &len, &e) == 0);
-    memcpy(strstr(text, "\"revision\": 7"), "\"revision\": 2", 13);
-    CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
-    free(text);
     p.layout.form = LAYOUT_TILES;
     p.layout.type[0][LAYOUT_DOWN] = QUANT_F16;
     p.layout_hash = layout_hash(&p.layout);
     CHECK(plan_check(&p, "x", &e) < 0 && strstr(e.msg, "limits[0].mode is 'exact'; with layout.form 'tiles' it must be 'dense'"));
     plan_done(&p);
-}
-
-static void take_limits(const struct plan_limit *l, struct plan_batch *b)
-{
-    b->threads = l->threads;
-    b->n_classes = l->n_classes;
-    b->queue_depth = l->queue_depth;
-    memcpy(b->classes, l->classes, sizeof b->classes);
 }
 
 /* A batch size that gives neurons to an accelerator: written, read, and the rules that it obeys. */
@@ -242,7 +218,6 @@ static void check_engine(struct plan *p)
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 65", &e), "whole clusters of 64"));
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 99999999", &e), "engine_neurons"));
     CHECK(strstr(said_of(text, "\"ffn_engine_ns\"", "\"ffn_engine_us\"", &e), "unknown key"));
-    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 5", &e), "unknown key"));
     CHECK(strstr(said_of(text, "\"engine\": \"opencl:0\"", "\"engine\": \"open cl\"", &e), "printable"));
     free(text);
     b->engine_neurons = 0;
@@ -263,7 +238,7 @@ static void check_prompt(struct plan *p)
     p->limits[1].prompt = of;
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
     CHECK(q.limits[0].prompt.n == 0 && !memcmp(&q.limits[1].prompt, &of, offsetof(struct plan_prompt, with_engine)));
-    CHECK(!q.limits[1].prompt.with_engine && plan_revision(&q) == 7);
+    CHECK(!q.limits[1].prompt.with_engine);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -275,7 +250,6 @@ static void check_prompt(struct plan *p)
     CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [5, -1]", &e), "prompt.wait_ns[1]"));
     CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [0]", &e), "2 are needed"));
     CHECK(strstr(said_of(text, "\"prompt\"", "\"prompts\"", &e), "unknown key"));
-    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 6", &e), "unknown key"));
     free(text);
     p->limits[1].prompt = (struct plan_prompt){ 0 };
 }
@@ -322,7 +296,7 @@ static void check_pass_heights(void)
     CHECK(same_heights(&l, 16, 6, given) && same_heights(&l, 3, 3, least) && plan_any_work(&l) == PLAN_WORK_ALL);
 }
 
-/* A source that takes time: revision 11. */
+/* A source that takes time. */
 static void check_source_of(struct plan *p, struct plan_guesses *g)
 {
     const struct plan_guesses free_of = *g;
@@ -337,7 +311,7 @@ static void check_source_of(struct plan *p, struct plan_guesses *g)
     plan_choose_guesses(g);
     CHECK(g->speedup[1] < free_of.speedup[1] && g->best[1] < free_of.best[1] && g->best[1] > 0);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(q.revision == 11 && q.limits[1].guesses.source == PLAN_SOURCE_DRAFT && q.limits[1].guesses.guess_ns > 9.99e6);
+    CHECK(q.limits[1].guesses.source == PLAN_SOURCE_DRAFT && q.limits[1].guesses.guess_ns > 9.99e6);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -345,13 +319,12 @@ static void check_source_of(struct plan *p, struct plan_guesses *g)
     CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": 0", &e), "guesses of a draft and of a layer take time"));
     CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": -1", &e), "guesses.source.guess_ns"));
     CHECK(strstr(said_of(text, "\"guess_ns\": 1e+07", "\"guess_ns\": 2e+07", &e), "limits[1].guesses."));
-    CHECK(strstr(said_of(text, "\"revision\": 11", "\"revision\": 10", &e), "unknown key 'source'"));
     free(text);
     *g = free_of;
-    CHECK(plan_check(p, "x", &e) == 0 && plan_revision(p) == 8);
+    CHECK(plan_check(p, "x", &e) == 0);
 }
 
-/* Times of guesses in a plan: revision 8, and their rules. */
+/* Times of guesses in a plan: and their rules. */
 static void check_guesses_of(struct plan *p)
 {
     struct plan_guesses *g = &p->limits[1].guesses;
@@ -363,10 +336,10 @@ static void check_guesses_of(struct plan *p)
     *g = (struct plan_guesses){ .n = 4, .tokens = { 1, 2, 4, 8 }, .pass_ns = { step, 9e7, 1e8, 1.25e8 },
                                 .read_bytes = { 4096, 5e3, 6e3, 7e3 } };
     plan_choose_guesses(g);
-    CHECK(plan_revision(p) == 8 && g->best[0] > 0 && g->best[1] == 7 && g->speedup[1] > g->speedup[0]);
+    CHECK(g->best[0] > 0 && g->best[1] == 7 && g->speedup[1] > g->speedup[0]);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\"revision\": 8") && strstr(text, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.25e+08]"));
-    CHECK(q.revision == 8 && q.limits[1].guesses.n == 4 && !q.limits[0].guesses.n && q.limits[1].guesses.best[1] == 7);
+    CHECK(strstr(text, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.25e+08]"));
+    CHECK(q.limits[1].guesses.n == 4 && !q.limits[0].guesses.n && q.limits[1].guesses.best[1] == 7);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -393,7 +366,6 @@ static void check_guesses_of(struct plan *p)
     CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.61, 0.8]", &e), "limits[1].guesses."));
     CHECK(strstr(said_of(text, speedup, "\"speedup\": [1, ", &e), "guesses.speedup has 3 elements"));
     CHECK(strstr(said_of(text, "\"guesses\": {", "\"guesses\": 7, \"x\": {", &e), "limits[1]"));
-    CHECK(strstr(said_of(text, "\"revision\": 8", "\"revision\": 7", &e), "unknown key 'guesses'"));
     free(text);
     g->best[0]--;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.best[0] is ") && strstr(e.msg, "times as fast, not"));
@@ -405,10 +377,9 @@ static void check_guesses_of(struct plan *p)
     g->speedup[1] *= 1.001;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].guesses.speedup[1] is ") && strstr(e.msg, "; its passes give "));
     *g = (struct plan_guesses){ 0 };
-    CHECK(plan_revision(p) == 7);
 }
 
-/* Whether experts are read ahead: revision 9, in dense mode with experts alone; unstated where nothing is said. */
+/* Whether experts are read ahead, in dense mode with experts alone; unstated where nothing is said. */
 static void check_ahead(void)
 {
     struct plan sample, *p = &sample, q;
@@ -423,21 +394,18 @@ static void check_ahead(void)
         for (int k = 0; k < p->n_layers; k++)
             p->limits[i].predictor[k] = -1, p->limits[i].always[k] = 0;
     }
-    CHECK(plan_revision(p) == 9);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\"revision\": 9") && strstr(text, "\"experts_ahead\": true") && strstr(text, "\"experts_ahead\": false"));
-    CHECK(q.revision == 9 && q.limits[0].ahead == PLAN_AHEAD_OFF && q.limits[1].ahead == PLAN_AHEAD_ON);
+    CHECK(strstr(text, "\"experts_ahead\": true") && strstr(text, "\"experts_ahead\": false"));
+    CHECK(q.limits[0].ahead == PLAN_AHEAD_OFF && q.limits[1].ahead == PLAN_AHEAD_ON);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
-    CHECK(strstr(said_of(text, "\"revision\": 9", "\"revision\": 8", &e), "unknown key 'experts_ahead'"));
     CHECK(strstr(said_of(text, "\"experts_ahead\": true", "\"experts_ahead\": 1", &e), "limits[1].io.experts_ahead"));
     free(text);
     p->limits[0].mode = PLAN_EXACT;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT);
     p->limits[0].mode = PLAN_DENSE;
     p->limits[0].ahead = p->limits[1].ahead = PLAN_AHEAD_UNSTATED;
-    CHECK(plan_revision(p) == 7);
     CHECK(plan_text(p, &text, &len, &e) == 0 && !strstr(text, "experts_ahead") && plan_parse(text, len, "x", &q, &e) == 0 &&
           q.limits[1].ahead == PLAN_AHEAD_UNSTATED);
     plan_done(&q);
@@ -445,7 +413,7 @@ static void check_ahead(void)
     plan_done(p);
 }
 
-/* The share of prompts in a plan: revision 8, and its rules. */
+/* The share of prompts in a plan: and its rules. */
 static void check_prompt_engine(struct plan *p)
 {
     struct plan_limit *l = &p->limits[1];
@@ -456,10 +424,9 @@ static void check_prompt_engine(struct plan *p)
     l->prompt = (struct plan_prompt){ .n = 4, .tokens = { 1, 32, 64, 512 }, .with_engine = 1, .engine_neurons = { 0, 64, 128, 128 } };
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].prompt has engine_neurons; the plan names no engine"));
     snprintf(p->engine, sizeof p->engine, "opencl:0");
-    CHECK(plan_revision(p) == 8);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\"revision\": 8") && strstr(text, "\"engine_neurons\": [0, 64, 128, 128]"));
-    CHECK(q.revision == 8 && q.limits[1].prompt.with_engine && !q.limits[0].prompt.with_engine && plan_any_engine(&q.limits[1]) == 128);
+    CHECK(strstr(text, "\"engine_neurons\": [0, 64, 128, 128]"));
+    CHECK(q.limits[1].prompt.with_engine && !q.limits[0].prompt.with_engine && plan_any_engine(&q.limits[1]) == 128);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -473,14 +440,12 @@ static void check_prompt_engine(struct plan *p)
     CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, null, 128]", &e), "prompt.engine_neurons[2]"));
     CHECK(strstr(said_of(text, was, "\"engine_neurons\": 64", &e), "prompt.engine_neurons is not an array"));
     CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 0, 0, 0]", &e), "nor a prompt"));
-    CHECK(strstr(said_of(text, "\"revision\": 8", "\"revision\": 7", &e), "unknown key"));
     free(text);
     l->prompt = (struct plan_prompt){ 0 };
     p->engine[0] = 0;
-    CHECK(plan_revision(p) == 7);
 }
 
-/* Neurons that are not in memory: revision 12, and its rules. */
+/* Neurons that are not in memory: and its rules. */
 static void check_rest(struct plan *p)
 {
     struct plan_limit *l = &p->limits[1];
@@ -495,13 +460,13 @@ static void check_rest(struct plan *p)
                                       .rest_from = 64, .area_bytes = 64 << 20 };
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].prompt.engine_rest: the model has 2 experts"));
     p->n_blocks = 1; /* the first experts of each layer */
-    CHECK(plan_revision(p) == 12 && plan_uses_engine(l) && plan_pass_share(l, 64).rest && plan_pass_share(l, 5000).rest &&
+    CHECK(plan_uses_engine(l) && plan_pass_share(l, 64).rest && plan_pass_share(l, 5000).rest &&
           !plan_pass_share(l, 63).rest && !plan_pass_share(l, 1).rest);
     int n = plan_heights(l, h, 8);
     CHECK(n >= 2 && h[n - 1].share.rest && !h[n - 2].share.rest && h[n - 2].tokens == 63);
     CHECK(plan_heights(l, h, 1) == 1 && !h[0].share.rest);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\"revision\": 12") && q.limits[1].prompt.rest_from == 64 && q.limits[1].prompt.area_bytes == 64 << 20);
+    CHECK(q.limits[1].prompt.rest_from == 64 && q.limits[1].prompt.area_bytes == 64 << 20);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -512,14 +477,13 @@ static void check_rest(struct plan *p)
     CHECK(strstr(said_of(text, from, "\"from_tokens\": 0", &e), "from_tokens"));
     CHECK(strstr(said_of(text, area, "\"area_bytes\": 67108865", &e), "engine_rest.area_bytes is 67108865; a multiple of 16384"));
     CHECK(strstr(said_of(text, area, "\"area_bytes\": 16384", &e), "engine_rest.area_bytes is 16384; a multiple"));
-    CHECK(strstr(said_of(text, "\"revision\": 12", "\"revision\": 11", &e), "unknown key 'engine_rest'"));
     free(text);
     p->n_blocks = blocks;
     l->prompt = (struct plan_prompt){ 0 };
     p->engine[0] = 0;
 }
 
-/* What an engine computes beside neurons: revision 10, also where it has none of these. */
+/* What an engine computes beside neurons, also where it has none of these. */
 static void check_work(struct plan *p)
 {
     struct plan_limit *l = &p->limits[1];
@@ -530,13 +494,13 @@ static void check_work(struct plan *p)
     l->batches[0].engine_work = PLAN_WORK_ALL;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].batches[0].engine_work is 'all'; the plan names no engine"));
     snprintf(p->engine, sizeof p->engine, "opencl:0");
-    CHECK(plan_revision(p) == 10 && plan_uses_engine(l) && !plan_uses_engine(&p->limits[0]) && !plan_any_engine(l));
+    CHECK(plan_uses_engine(l) && !plan_uses_engine(&p->limits[0]) && !plan_any_engine(l));
     l->prompt = (struct plan_prompt){ .n = 3, .tokens = { 1, 32, 64 }, .with_engine = 1,
                                       .engine_work = { PLAN_WORK_ALL, PLAN_WORK_FFN, PLAN_WORK_ATTENTION } };
     for (int i = 1; i < l->n_batches; i++)
         CHECK(l->batches[i].batch < 32);
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\"revision\": 10") && strstr(text, "\"engine_work\": \"all\"") &&
+    CHECK(strstr(text, "\"engine_work\": \"all\"") &&
           strstr(text, "\"engine_work\": [\"all\", \"ffn\", \"attention\"]"));
     CHECK(q.limits[1].batches[0].engine_work == PLAN_WORK_ALL && plan_any_work(&q.limits[1]) == PLAN_WORK_ALL &&
           plan_pass_share(&q.limits[1], 64).work == PLAN_WORK_ATTENTION && plan_pass_share(&q.limits[1], 32).work == PLAN_WORK_FFN);
@@ -550,14 +514,13 @@ static void check_work(struct plan *p)
     CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\", 2]", &e), "prompt.engine_work[2] is none of"));
     CHECK(strstr(said_of(text, was, "\"engine_work\": \"all\"", &e), "prompt.engine_work is not an array"));
     CHECK(strstr(said_of(text, "\"engine_work\": \"all\"", "\"engine_work\": \"ffn\"", &e), "is 'ffn'; known: head, attention, all"));
-    CHECK(strstr(said_of(text, "\"revision\": 10", "\"revision\": 9", &e), "unknown key 'engine_work'"));
     free(text);
     l->batches[0].engine_work = PLAN_WORK_FFN;
     l->prompt = (struct plan_prompt){ 0 };
     p->engine[0] = 0;
 }
 
-/* What a limit would have alone, and whether its gap holds for all layouts: revision 13. */
+/* What a limit would have alone, and whether its gap holds for all layouts. */
 static void check_own(struct plan *p)
 {
     struct plan_limit *l = &p->limits[1];
@@ -567,8 +530,7 @@ static void check_own(struct plan *p)
     size_t len = 0;
     l->own = (struct plan_own){ LAYOUT_TWO_PHASE, 1, 157.5, 0.25 };
     l->gap_of_layouts = 1;
-    p->revision = plan_revision(p);
-    CHECK(p->revision == 13 && plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "text", &q, &e) == 0 && same(p, &q));
+    CHECK(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "text", &q, &e) == 0 && same(p, &q));
     CHECK(q.limits[1].own.form == LAYOUT_TWO_PHASE && q.limits[1].own.packed && q.limits[1].gap_of_layouts);
     plan_done(&q);
     memcpy(strstr(text, "\"cost\": 0.25"), "\"cost\": 2.25", 12);
@@ -576,7 +538,6 @@ static void check_own(struct plan *p)
     free(text);
     l->own = (struct plan_own){ LAYOUT_SPLIT, 0, 0, 0 };
     l->gap_of_layouts = 0;
-    p->revision = plan_revision(p);
 }
 
 int main(void)
@@ -602,14 +563,9 @@ int main(void)
     free(again);
     plan_done(&q);
 
-    /* A plan without its request is read, and written again without one; one that left all open says so. */
+    /* A request that left all open says so. */
     struct plan_request asked = p.request;
-    p.request = (struct plan_request){ 0 };
-    CHECK(plan_text(&p, &again, &len_again, &e) == 0 && !strstr(again, "\"request\""));
-    CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
-    free(again);
-    plan_done(&q);
-    p.request = (struct plan_request){ .known = 1, .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1,
+    p.request = (struct plan_request){ .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1,
                                        .prompt_weight = PLAN_PROMPT_WEIGHT };
     CHECK(plan_text(&p, &again, &len_again, &e) == 0 && strstr(again, "\"request\": {},\n"));
     CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
@@ -625,23 +581,12 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\":14", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 14"));
-    memcpy(strstr(full, "\"revision\":14"), "\"revision\": 3", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
+    memcpy(strstr(full, "\"revision\": 1"), "\"revision\": 2", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "has revision 2; this build reads revision 1"));
     free(full);
-
-    CHECK_MSG(plan_read("tests/golden/plan-revision-6.json", &q, &e) == 0 && q.revision == 6, "%s", e.msg);
-    CHECK(q.limits[1].prompt.n == 0 && plan_prompt_ns(&q.limits[1].prompt, 512) == 0);
-    take_new_wishes(&p.request, &q.request);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
-    free(again);
-    plan_done(&q);
-    CHECK_MSG(plan_read("tests/golden/plan-revision-5.json", &q, &e) == 0 && q.revision == 5, "%s", e.msg);
-    take_new_wishes(&p.request, &q.request);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* but for the revision the same */
-    free(again);
-    plan_done(&q);
+    CHECK(strstr(said_of(text, "\"thermocline-plan\"", "\"thermo-plan\"", &e), "was made by a version before 0.2.0; make it again with"));
+    CHECK(e.code == ERR_UNSUPPORTED);
+    CHECK(strstr(said_of(text, "\"thermocline-plan\"", "\"thermo-plans\"", &e), "is not a plan"));
     check_engine(&p);
     check_prompt(&p);
     check_guesses_of(&p);
@@ -649,48 +594,6 @@ int main(void)
     check_prompt_engine(&p);
     check_rest(&p);
     check_pass_heights();
-
-    CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);
-    CHECK(q.request.n_weights == 0 && q.request.prefill_chunk == 0); /* nobody could ask */
-    take_new_wishes(&p.request, &q.request);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
-    free(again);
-    plan_done(&q);
-
-    /* Before revision 4 all batch sizes had the limit's cores and queue depth. */
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < 2; k++)
-            take_limits(&p.limits[i], &p.limits[i].batches[k]);
-    free(text);
-    CHECK(plan_text(&p, &text, &len, &e) == 0 && !strstr(text, "configuration"));
-    full = malloc(len + 1);
-    memcpy(full, text, len);
-    full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 1", 13);
-    CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 7 */
-    free(again);
-    plan_done(&q);
-    free(full);
-
-    CHECK_MSG(plan_read("tests/golden/plan-revision-1.json", &q, &e) == 0, "%s", e.msg); /* written by the software of its time */
-    CHECK(q.revision == 1 && same_layout(&p, &q) && !q.request.known); /* which did not record what was asked for */
-    q.request = p.request;
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
-    free(again);
-    plan_done(&q);
-    CHECK_MSG(plan_read("tests/golden/plan-revision-2.json", &q, &e) == 0, "%s", e.msg);
-    CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT); /* nobody could ask */
-    take_new_wishes(&p.request, &q.request);
-    CHECK(q.revision == 2 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
-    free(again);
-    plan_done(&q);
-    CHECK_MSG(plan_read("tests/golden/plan-revision-3.json", &q, &e) == 0, "%s", e.msg);
-    CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT);
-    take_new_wishes(&p.request, &q.request);
-    CHECK(q.revision == 3 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
-    free(again);
-    plan_done(&q);
 
     char path[256];
     test_path(path, sizeof path, "test_plan_XXXXXX");

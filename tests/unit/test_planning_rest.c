@@ -95,8 +95,8 @@ int main(void)
     CHECK_MSG(plan_of(&q, &in, &hw, &p, &e) == 0, "%s", e.msg);
     struct plan_limit *l = &p.limits[0];
     int n = l->prompt.n;
-    CHECK_MSG(p.revision == 13 && !strcmp(p.engine, "opencl:0") && l->prompt.rest_from == 64,
-              "revision %d, engine '%s', from %d tokens", p.revision, p.engine, l->prompt.rest_from);
+    CHECK_MSG(!strcmp(p.engine, "opencl:0") && l->prompt.rest_from == 64,
+              "engine '%s', from %d tokens", p.engine, l->prompt.rest_from);
     CHECK_MSG(plan_prompt_tokens_per_s(&l->prompt) > 1.5 * plan_prompt_tokens_per_s(&plain.limits[0].prompt), "%g tokens/s against %g",
               plan_prompt_tokens_per_s(&l->prompt), plan_prompt_tokens_per_s(&plain.limits[0].prompt));
     CHECK(plan_pass_share(l, 64).rest && !plan_pass_share(l, 32).rest && !plan_pass_share(l, 1).rest && l->prompt.read_bytes[n - 1] > 0);

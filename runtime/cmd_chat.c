@@ -81,7 +81,7 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
 {
     enum { GUESS_MTP = 2 };
     struct generate_args *g = &a->g;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 11] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 11] = { 0 };
     int k = setup_options(o, &g->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
@@ -108,7 +108,9 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
           .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
     };
     memcpy(o + k, own, sizeof own);
-    sampling_options(o + k + sizeof own / sizeof own[0], &g->sampling);
+    k += (int)(sizeof own / sizeof own[0]);
+    k += generate_prefix_options(o + k, g);
+    sampling_options(o + k, &g->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run chat --help", argv[1]);

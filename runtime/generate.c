@@ -1,11 +1,13 @@
 #include "runtime/generate.h"
 #include "runtime/engine/kv_prefix.h"
+#include "runtime/identity.h"
 #include "runtime/report.h"
 
 #include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/plan/room.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +38,19 @@ int generate_guess_options(struct opt *o, struct generate_args *a)
     };
     memcpy(o, own, sizeof own);
     return GENERATE_GUESS_OPTIONS;
+}
+
+int generate_prefix_options(struct opt *o, struct generate_args *a)
+{
+    const struct opt own[] = {
+        { .name = "prefix-cache", .type = OPT_STRING, .dest = &a->prefix_cache, .arg = "DIR",
+          .help = "Keep what prompts begin with in this folder, too, as pages of the KV cache, so that later runs do not read it again. "
+                  "Who can read the folder can read prompts: use one of your own." },
+        { .name = "prefix-cache-size", .type = OPT_SIZE, .dest = &a->prefix_bytes, .arg = "SIZE", .min = 1 << 16, .max = 0x1p50,
+          .help = "With --prefix-cache: bytes of all files there, at most; what was used longest ago goes.", .def = "4GiB" },
+    };
+    memcpy(o, own, sizeof own);
+    return GENERATE_PREFIX_OPTIONS;
 }
 
 void generate_args_init(struct generate_args *a)
@@ -88,6 +103,7 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
+    k += generate_prefix_options(o + k, a);
     return k + sampling_options(o + k, &a->sampling);
 }
 
@@ -98,6 +114,7 @@ static int check_guess(const struct generate_args *a, struct err *e)
         { a->mtp && a->guess != GENERATE_GUESS_MTP, "--mtp", "--guess mtp" },
         { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
         { a->guess_most && !a->guess, "--guess-most", "--guess" },
+        { a->prefix_bytes && !a->prefix_cache, "--prefix-cache-size", "--prefix-cache" },
         { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
@@ -146,18 +163,29 @@ static int draft_beside(void *ctx, const struct engine_config *model, uint64_t *
     return r;
 }
 
+/* And what writes prefixes. */
+static int beside_of(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
+{
+    struct generate_set *g = ctx;
+    const struct generate_args *a = g->args;
+    size_t payload;
+    int r = 0;
+    *bytes = 0;
+    if (a->guess == GENERATE_GUESS_DRAFT)
+        r = draft_beside(g, model, bytes, e);
+    else if (a->guess == GENERATE_GUESS_MTP)
+        r = mtp_beside(&g->mtp, model, bytes, e);
+    if (r == 0 && a->prefix_cache && (r = engine_store_payload(model->pack, &model->choice, &payload, e)) == 0)
+        *bytes += kv_store_bytes(payload, model->choice.context);
+    return r;
+}
+
 /* Who guesses, and its memory, which is kept out of the ceiling for the model's own. */
 static int open_guesser(struct generate_set *g, struct generate_args *a, struct err *e)
 {
-    if (a->guess == GENERATE_GUESS_DRAFT) {
-        a->setup.beside_of = draft_beside;
-        a->setup.beside_ctx = g;
-    } else if (a->guess == GENERATE_GUESS_MTP) {
-        a->setup.beside_of = mtp_beside;
-        a->setup.beside_ctx = &g->mtp;
-        return mtp_open(&g->mtp, a->mtp, &a->setup, e);
-    }
-    return 0;
+    a->setup.beside_of = beside_of;
+    a->setup.beside_ctx = g;
+    return a->guess == GENERATE_GUESS_MTP ? mtp_open(&g->mtp, a->mtp, &a->setup, e) : 0;
 }
 
 static int check_guesser(const struct generate_set *g, struct err *e)
@@ -208,8 +236,8 @@ static void count_beside(struct generate_args *a, int in_flight)
     s->beside = a->reserved;
     s->beside_per_place = a->reserved_per_token + (uint64_t)per_sequence * REQUEST_PER_TOKEN;
     s->purpose = a->known ? PLAN_FOR_GENERATE : PLAN_FOR_SERVE;
+    s->beside_per_place += !a->known || a->prefix_cache ? KV_PREFIX_PER_TOKEN : 0;
     if (!a->known) {
-        s->beside_per_place += KV_PREFIX_PER_TOKEN;
         s->beside += REQUEST_READING + (chat ? CHAT_BYTES : 0);
         s->beside_per_token = REQUEST_READING_PER_TOKEN + (chat ? CHAT_BYTES_PER_TOKEN : 0);
     }
@@ -229,6 +257,20 @@ void generate_set_read(struct generate_set *g)
 {
     chat_free(g->shared.chat);
     g->shared.chat = NULL;
+}
+
+/* The folder of prefixes. */
+static int open_store(struct generate_set *g, struct err *e)
+{
+    const struct generate_args *a = g->args;
+    struct kv_store_config c = { .dir = a->prefix_cache, .most = a->prefix_bytes ? a->prefix_bytes : UINT64_C(4) << 30,
+                                 .context = g->setup.config.choice.context, .wake = a->wake, .wake_ctx = a->wake_ctx };
+    int r = a->prefix_cache ? identity_of(&g->setup, &c.key.pack, &c.key.how, e) : 0;
+    if (r < 0 || !a->prefix_cache ||
+        (r = engine_store_payload(g->setup.pack, &g->setup.config.choice, &c.payload, e)) < 0)
+        return r;
+    g->root = kv_store_root(&c.key);
+    return kv_store_open(&c, &g->store, e);
 }
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
@@ -258,7 +300,7 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
         return err_set(e, ERR_NOMEM, "out of memory for %d requests", n);
     for (g->n = 0; g->n < n && r == 0; g->n++)
         r = request_init(&g->requests[g->n], &g->shared, e);
-    return r;
+    return r < 0 ? r : open_store(g, e);
 }
 
 int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
@@ -275,15 +317,35 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .batches = g->setup.planned, .plan = setup_guesses(&g->setup),
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
-                                    .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6, .prefixes = !a->known,
-                                    .token = token, .end = end, .allowed = request_allowed, .ctx = ctx };
-    return batch_init(&g->batch, &c, e);
+                                    .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6,
+                                    .prefixes = !a->known || a->prefix_cache, .token = token, .end = end, .allowed = request_allowed,
+                                    .ctx = ctx };
+    r = batch_init(&g->batch, &c, e);
+    if (r == 0 && a->prefix_cache && !g->batch.finds)
+        return err_set(e, ERR_UNSUPPORTED, "--prefix-cache: '%s' keeps no pages that others can begin with: %s", a->setup.model,
+                       g->batch.guess.watcher ? "--guess mtp goes by what is computed" :
+                       model_has_states(&g->setup.pack->h) ? "it has recurrent layers" : "--context has to be a multiple of 32");
+    engine_use_store(g->engine, g->store, g->root);
+    return r;
+}
+
+/* What the folder lacks, as far as it is written within some seconds. */
+static void end_store(struct generate_set *g)
+{
+    enum { END_MS = 5000 };
+    for (int i = 0; g->store && i < END_MS && engine_store_prefixes(g->engine); i++)
+        poll(NULL, 0, 1);
+    if (g->engine && g->store)
+        engine_use_store(g->engine, NULL, (struct hash128){ 0 });
+    kv_store_close(g->store);
+    g->store = NULL;
 }
 
 void generate_set_close(struct generate_set *g)
 {
     if (g->engine)
         batch_done(&g->batch);
+    end_store(g);
     mtp_close(&g->mtp);
     report_accel_lost(g->engine);
     engine_close(g->engine);

@@ -5,6 +5,7 @@
 #include "common/cli/opt.h"
 
 #include "runtime/draft.h"
+#include "runtime/engine/kv_store.h"
 #include "runtime/mtp.h"
 #include "runtime/request.h"
 #include "runtime/sampling.h"
@@ -29,6 +30,10 @@ struct generate_args {
     int guess, guess_most;
     const char *draft, *draft_plan, *mtp;
     uint64_t draft_memory;
+    const char *prefix_cache;   /* DIR, or NULL */
+    uint64_t prefix_bytes;
+    void (*wake)(void *ctx);    /* when there is something to do: from any thread; or NULL */
+    void *wake_ctx;
     struct opt_list stops;
     uint64_t seed;
     struct sample_params sampling;
@@ -38,12 +43,16 @@ struct generate_args {
 #define GENERATE_GUESS_OPTIONS 6
 int generate_guess_options(struct opt *o, struct generate_args *a);
 
+/* Those of prefixes on disk, GENERATE_PREFIX_OPTIONS of them. */
+#define GENERATE_PREFIX_OPTIONS 2
+int generate_prefix_options(struct opt *o, struct generate_args *a);
+
 /* Defaults; what parsing has allocated. */
 void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
-#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + 12)
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + GENERATE_PREFIX_OPTIONS + 12)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */
@@ -71,6 +80,8 @@ struct generate_set {
     struct generate_args *args;
     struct draft draft;         /* with --guess draft */
     struct mtp mtp;             /* with --guess mtp */
+    struct kv_store *store;     /* with --prefix-cache */
+    struct hash128 root;        /* of its names */
 };
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);

@@ -51,6 +51,8 @@ const struct inputs_row inputs_table[] = {
     { "file of prompts", "--prompts", "a record as a line of serve; records: any number", "one record at a time", "beside" },
     { "results to go on from", "--output", "a record as it was written; records: any number", "in pieces", "beside" },
     { "programs of an accelerator", "--engine-cache", "64 MiB", "whole, by the back end that made them", "the driver's share of beside" },
+    { "folder of prefixes", "--prefix-cache", "of a file the size that the model's records have; files: any number",
+      "one file at a time, whole; names in a row", "beside, two records" },
     { "accelerator", "--engine",
       "its driver: not loaded where the limit does not leave what every driver takes; measured when it is loaded",
       "by the driver", "the driver's share of beside" },

@@ -288,11 +288,18 @@ static int check_known(struct thermo *t, struct err *e)
     return r;
 }
 
+static void wake_up(void *t)
+{
+    thermo_wake(t);
+}
+
 /* Reads files, then loads the model. */
 static int open_all(struct thermo *t, const struct thermo_options *o, struct err *e)
 {
     struct hash128 pack, how;
     int r;
+    t->args.wake = wake_up;
+    t->args.wake_ctx = t;
     if ((r = generate_set_open(&t->set, &t->args, IN_FLIGHT, e)) < 0 || (r = identity_of(&t->set.setup, &pack, &how, e)) < 0)
         return r;
     hash_text(pack, t->pack_hash);
@@ -600,6 +607,16 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     return 0;
 }
 
+static void describe_store(FILE *f, struct kv_store *store)
+{
+    if (!store)
+        return;
+    const struct kv_store_stats s = kv_store_stats(store);
+    fprintf(f, ",\"prefix_cache\":{\"read\":%llu,\"written\":%llu,\"damaged\":%llu,\"dropped\":%llu,\"bytes\":%llu}",
+            (unsigned long long)s.read, (unsigned long long)s.written, (unsigned long long)s.damaged, (unsigned long long)s.dropped,
+            (unsigned long long)s.bytes);
+}
+
 char *thermo_describe(struct thermo *t)
 {
     char *text = NULL;
@@ -621,6 +638,7 @@ char *thermo_describe(struct thermo *t)
             (unsigned long long)t->gave_way, (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads,
             (unsigned long long)t->stats.read_bytes);
     report_batches(f, t->set.engine, &t->stats);
+    describe_store(f, t->set.store);
     report_work(f, &t->set.setup, t->set.engine, &t->copied);
     pthread_mutex_unlock(&t->lock);
     fputc('}', f);
@@ -918,6 +936,8 @@ static int pass(struct thermo *t, struct err *e)
 {
     struct batch *b = &t->set.batch;
     struct report *w = &t->work;
+    if (t->set.store)
+        engine_store_prefixes(t->set.engine);
     uint64_t read = b->n_read, drawn = b->n_drawn;
     t->before = engine_stats(t->set.engine);
     t->step_ns = progress_now_ns();

@@ -32,7 +32,7 @@ static const struct opt_usage usage = {
 };
 
 struct args {
-    const char *model, *plan, *name, *host, *keys;
+    const char *model, *plan, *name, *host, *keys, *prefixes, *prefix_size;
     int fd;               /* that listens already, or -1 */
     struct door door;
     uint64_t memory, body, buffers;
@@ -87,6 +87,11 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "schemas", .type = OPT_INT, .dest = &a->schemas, .arg = "N", .min = 0, .max = 64,
           .help = "Different schemas (response_format, forced calls) that requests may have at once; each takes 1.5 MB and more.",
           .def = "2" },
+        { .name = "prefix-cache", .type = OPT_STRING, .dest = &a->prefixes, .arg = "DIR",
+          .help = "Keep what prompts begin with in this folder, too, as pages of the KV cache, and do not read it again after a restart. "
+                  "Who can read the folder can read prompts: use one of your own." },
+        { .name = "prefix-cache-size", .type = OPT_STRING, .dest = &a->prefix_size, .arg = "SIZE",
+          .help = "With --prefix-cache: bytes of all files there, at most; what was used longest ago goes.", .def = "4GiB" },
         { .name = "max-body", .type = OPT_SIZE, .dest = &a->body, .arg = "SIZE", .min = 1024, .max = 1 << 30,
           .help = "Bytes of a request, and of an answer that is not streamed.", .def = "1MiB" },
         { .name = "buffers", .type = OPT_SIZE, .dest = &a->buffers, .arg = "SIZE", .min = 65536, .max = 0x1p40,
@@ -219,14 +224,20 @@ static int open_http(struct server *s, const struct args *a, struct err *e)
 
 static int run(struct server *s, const struct args *a, const struct cancel *asked, struct err *e)
 {
-    const char *more[64] = { NULL };
+    const char *more[68] = { NULL };
     struct stepper p = { .s = s };
     pthread_t thread;
     sigset_t all, was;
     if (a->n_more > 60)
         return err_set(e, ERR_USAGE, "%d options of the engine; there are fewer", a->n_more);
+    const char *const own[] = { a->prefixes ? "--prefix-cache" : NULL, a->prefixes, a->prefix_size ? "--prefix-cache-size" : NULL,
+                                a->prefix_size };
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (own[i])
+            more[n++] = own[i];
     for (int i = 0; i < a->n_more; i++)
-        more[i] = a->more[i];
+        more[n++] = a->more[i];
     p.o = (struct thermo_options){ .size = sizeof p.o, .model = a->model, .plan = a->plan, .memory_bytes = a->memory,
                                    .sequences = a->sequences, .more = more, .cancel = &p.cancel, .pause_ms = PAUSE_MS,
                                    .messages = 1, .calls = 1, .schemas = a->schemas, .reserved_bytes = reserve_of(s, a) };

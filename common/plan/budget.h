@@ -170,6 +170,16 @@ struct budget_kv {
     uint64_t row_bytes, plane_bytes, table_bytes, state_bytes, states, total;
 };
 
+/* Bytes of a page of all planes, and of all states of a sequence. */
+static inline uint64_t budget_kv_page(const struct budget_kv *k)
+{
+    return k->plane_bytes ? k->states / k->plane_bytes * SCHEDULE_KV_PAGE * k->row_bytes : 0;
+}
+static inline uint64_t budget_kv_state(const struct budget_kv *k, int sequences)
+{
+    return (k->total - k->states - k->table_bytes) / (uint64_t)sequences;
+}
+
 #define BUDGET_PROCESS_BYTES (4u << 20) /* of the item process, without page tables: 2.5 to 2.8 MiB are in use before anything is read */
 #define BUDGET_MAX_THREADS 256
 #define BUDGET_MAX_LANES 64

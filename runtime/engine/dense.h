@@ -152,6 +152,11 @@ struct dense_backend {
     /* The first n positions of page `from` are those of page `to` from here on, in every layer. */
     int (*copy_page)(struct dense *d, int from, int to, int n, struct err *e);
 
+    /* All positions of a page in every layer, or the state of a sequence in every recurrent layer, to memory of budget_kv_page or
+     * budget_kv_state bytes; in: from there. */
+    int (*move_page)(struct dense *d, int page, void *memory, int in, struct err *e);
+    int (*move_state)(struct dense *d, int seq, void *memory, int in, struct err *e);
+
     /* The state of sequence `from` in every recurrent layer is that of `to`, too. Only for models that have such layers. */
     int (*copy_state)(struct dense *d, int from, int to, struct err *e);
 

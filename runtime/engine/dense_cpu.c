@@ -788,6 +788,32 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
     return 0;
 }
 
+static void move(void *of, void *memory, size_t bytes, int in)
+{
+    memcpy(in ? of : memory, in ? memory : of, bytes);
+}
+
+static int cpu_move_page(struct dense *d, int page, void *memory, int in, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    size_t bytes = SCHEDULE_KV_PAGE * c->c.kv.row_bytes;
+    uint8_t *at = memory;
+    (void)e;
+    for (int l = 0; l < model_depth(c->c.h); l++)
+        for (int value = 0; !model_is_recurrent(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
+            move(kv_row(c, l, value, (int64_t)page * SCHEDULE_KV_PAGE), at, bytes, in);
+    return 0;
+}
+
+static int cpu_move_state(struct dense *d, int seq, void *memory, int in, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    size_t bytes = (size_t)c->c.kv.state_bytes * (size_t)model_recurrent_layers(c->c.h);
+    (void)e;
+    move(c->c.memory.kv + c->c.kv.states + (size_t)seq * bytes, memory, bytes, in);
+    return 0;
+}
+
 /* ---- the rest ---- */
 
 /* Rows of learned positions are made to floats a few at a time. */
@@ -952,6 +978,6 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .join = cpu_join, .norm = cpu_norm, .attention = cpu_attention,
-    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .shift = cpu_shift, .receive = cpu_receive,
-    .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
+    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .move_page = cpu_move_page, .move_state = cpu_move_state,
+    .shift = cpu_shift, .receive = cpu_receive, .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

@@ -3,6 +3,7 @@
  * META and is done before the first token. */
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/kv_prefix.h"
+#include "runtime/engine/kv_store.h"
 
 #include "common/base/progress.h"
 #include "common/ops/ops.h"
@@ -294,11 +295,62 @@ int engine_keep_prefixes(struct engine *g, struct err *e)
     return 1;
 }
 
-int engine_find_prefix(struct engine *g, int seq, const int32_t *ids, int n)
+void engine_use_store(struct engine *g, struct kv_store *s, struct hash128 root)
 {
-    int found = kv_prefix_take(&g->pages, seq, ids, n);
+    g->store = s;
+    if (s && g->prefixes)
+        kv_prefix_root(&g->pages, root);
+}
+
+int engine_has_store(const struct engine *g)
+{
+    return g->store != NULL;
+}
+
+int engine_store_payload(const struct pack *p, const struct budget_choice *c, size_t *bytes, struct err *e)
+{
+    struct budget_model m;
+    struct budget_kv k;
+    pack_budget_model(p, &m);
+    int r = budget_kv(&m, c, &k, e);
+    *bytes = r < 0 ? 0 : (size_t)budget_kv_page(&k);
+    return r;
+}
+
+int engine_find_prefix(struct engine *g, int seq, int from, const int32_t *ids, int n)
+{
+    int found = kv_prefix_take(&g->pages, seq, from, ids, n);
     g->state_pos[seq] = found;
     return found;
+}
+
+int engine_load_prefix(struct engine *g, int seq, int from, const int32_t *ids)
+{
+    int n = from + SCHEDULE_KV_PAGE, was, page;
+    struct err e;
+    struct hash128 name = kv_prefix_name(&g->pages, seq, from, ids + from);
+    const void *payload = kv_store_get(g->store, KV_STORE_PAGE, name, ids, n, (size_t)budget_kv_page(&g->kv_shape));
+    if (!payload || kv_pages_own(&g->pages, seq, from, &was, &page, &e) < 0)
+        return 0;
+    page = kv_pages_of(&g->pages, seq)[from / SCHEDULE_KV_PAGE];
+    if (g->dense->backend->move_page(g->dense, page, (void *)(uintptr_t)payload, 1, &e) < 0) {
+        kv_pages_keep(&g->pages, seq, from);
+        return 0;
+    }
+    kv_prefix_keep(&g->pages, seq, ids, n);
+    kv_prefix_stored(&g->pages, page);
+    g->state_pos[seq] = n;
+    return 1;
+}
+
+static void touch_stored(void *ctx, struct hash128 page, int n)
+{
+    kv_store_touch(ctx, page, n);
+}
+
+void engine_touch_prefix(struct engine *g, int seq, int n)
+{
+    kv_prefix_each_stored(&g->pages, seq, n, touch_stored, g->store);
 }
 
 /* Keys that do not fit are no one else's. */
@@ -306,6 +358,23 @@ void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n)
 {
     int misfit = g->misfits[seq] == DENSE_FITS ? n : dense_misfit_pos(g->misfits[seq]);
     kv_prefix_keep(&g->pages, seq, ids, n < misfit ? n : misfit);
+}
+
+int engine_store_prefixes(struct engine *g)
+{
+    size_t bytes = (size_t)budget_kv_page(&g->kv_shape);
+    struct hash128 name;
+    struct err e;
+    int page, n;
+    for (int32_t *ids; g->store; kv_prefix_stored(&g->pages, page)) {
+        if (!(ids = kv_store_room(g->store)))
+            return 1;
+        if ((page = kv_prefix_unstored(&g->pages, ids, &n, &name)) < 0)
+            return 0;
+        if (g->dense->backend->move_page(g->dense, page, kv_store_payload(ids, n), 0, &e) == 0)
+            kv_store_put(g->store, KV_STORE_PAGE, name, n, bytes);
+    }
+    return 0;
 }
 
 int engine_pages_needed(const struct engine *g, int seq, int from, int n)

@@ -9,6 +9,7 @@
  * uses an engine at a time. runtime/session/session.h is what programs use: one sequence, its position and its sampler. */
 #include "common/base/cancel.h"
 #include "common/base/err.h"
+#include "common/base/hash.h"
 #include "common/pack/pack.h"
 #include "common/plan/budget.h"
 #include "common/plan/cache.h"
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 struct engine;
+struct kv_store;
 
 /* ---- an accelerator (common/accel/accel.h, docs/engines.md) ---- */
 
@@ -203,11 +205,27 @@ int engine_can_keep(const struct engine *g, int seq, int n);
  * bytes for each position of each sequence. 1: it is so. */
 int engine_keep_prefixes(struct engine *g, struct err *e);
 
-/* A sequence without positions begins with what there is of ids[n]: how many positions. */
-int engine_find_prefix(struct engine *g, int seq, const int32_t *ids, int n);
+/* And a folder has them, too (kv_store.h), which outlives the engine or is taken away by NULL. Where pages are kept. */
+void engine_use_store(struct engine *g, struct kv_store *s, struct hash128 root);
+int engine_has_store(const struct engine *g);
+
+/* Bytes of a record of that folder, at most, of a packed model that runs so. ERR_LIMIT. */
+int engine_store_payload(const struct pack *p, const struct budget_choice *c, size_t *bytes, struct err *e);
+
+/* A sequence whose first `from` positions, whole pages, were found goes on with what there is of ids[n] in memory: how many it has. */
+int engine_find_prefix(struct engine *g, int seq, int from, const int32_t *ids, int n);
+
+/* With a page more, which the folder has: ids[from + SCHEDULE_KV_PAGE]. 1: it is there. */
+int engine_load_prefix(struct engine *g, int seq, int from, const int32_t *ids);
+
+/* What was found of it, n positions, is used: the folder keeps it longer. */
+void engine_touch_prefix(struct engine *g, int seq, int n);
 
 /* A sequence's first n positions hold ids[n], and what a prompt's pass makes of them: others may begin with them. */
 void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n);
+
+/* Gives the folder what it has not, as much as it takes now. 1: there is more. */
+int engine_store_prefixes(struct engine *g);
 
 /* Pages of the KV cache that a pass takes for a sequence's positions [from, from + n), at most. */
 int engine_pages_needed(const struct engine *g, int seq, int from, int n);

@@ -40,6 +40,7 @@ struct engine {
     struct budget_kv kv_shape;
     struct kv_pages pages;
     void *prefixes;                /* what kv_prefix.h needs; owned */
+    struct kv_store *store;        /* or NULL */
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
     struct engine_loading loading;

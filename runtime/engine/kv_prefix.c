@@ -3,22 +3,26 @@
  * stamps the newer ones: the last page of a beginning goes first. */
 #include "runtime/engine/kv_prefix.h"
 
-#include "common/base/hash.h"
+#include "runtime/engine/kv_store.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum { NONE = -1 };
+enum { KEPT = 1, STORED }; /* what is known of a page */
 
 struct entry {
     uint64_t number, before; /* its own; of the page before it, 0: it is the first */
     uint64_t stamp;
-    int32_t next;            /* page of the same bucket */
+    struct hash128 name;
+    int32_t next, parent;    /* page of the same bucket; of the entry before, while that is there */
     int32_t ids[SCHEDULE_KV_PAGE];
 };
 
 struct kv_prefix {
     uint64_t numbers, clock;
+    struct hash128 root;
+    int n_unstored;
     struct entry *of;        /* [n_pages] */
     int32_t *buckets;        /* [n_pages]: pages; NONE */
 };
@@ -67,6 +71,7 @@ static void forget(struct kv_pages *k, int page)
     while (*at != page)
         at = &k->prefix->of[*at].next;
     *at = x->next;
+    k->prefix->n_unstored -= k->known[page] == KEPT;
     k->known[page] = 0;
 }
 
@@ -97,12 +102,17 @@ void kv_prefix_init(struct kv_pages *k, const struct budget_kv *b, void *memory)
     k->prefix = p;
 }
 
-int kv_prefix_take(struct kv_pages *k, int seq, const int32_t *ids, int n)
+void kv_prefix_root(struct kv_pages *k, struct hash128 root)
 {
-    int pages = 0, page;
-    uint64_t before = 0;
+    k->prefix->root = root;
+}
+
+int kv_prefix_take(struct kv_pages *k, int seq, int from, const int32_t *ids, int n)
+{
+    int pages = from / SCHEDULE_KV_PAGE, page;
     if (!k->prefix)
         return 0;
+    uint64_t before = pages ? k->prefix->of[kv_pages_of(k, seq)[pages - 1]].number : 0;
     while ((pages + 1) * SCHEDULE_KV_PAGE <= n && (page = find(k, before, ids + pages * SCHEDULE_KV_PAGE)) != NONE) {
         kv_pages_use(k, seq, pages++, page);
         before = k->prefix->of[page].number;
@@ -113,23 +123,84 @@ int kv_prefix_take(struct kv_pages *k, int seq, const int32_t *ids, int n)
 
 void kv_prefix_keep(struct kv_pages *k, int seq, const int32_t *ids, int n)
 {
+    struct kv_prefix *p = k->prefix;
     uint64_t before = 0;
-    int pages = k->prefix ? n / SCHEDULE_KV_PAGE : 0;
+    int pages = p ? n / SCHEDULE_KV_PAGE : 0, parent = NONE;
     for (int i = 0; i < pages; i++, ids += SCHEDULE_KV_PAGE) {
         int page = kv_pages_of(k, seq)[i], there = find(k, before, ids);
-        struct entry *x = &k->prefix->of[page];
         assert(page >= 0 && (there == page || !k->known[page])); /* what is known of a page is not written over */
         if (there != NONE) {
             kv_pages_use(k, seq, i, there);
-            before = k->prefix->of[there].number;
+            before = p->of[there].number;
+            parent = there;
             continue;
         }
+        struct entry *x = &p->of[page];
         int32_t *bucket = bucket_of(k, before, ids);
-        *x = (struct entry){ .number = ++k->prefix->numbers, .before = before, .next = *bucket };
+        *x = (struct entry){ .number = ++p->numbers, .before = before, .next = *bucket, .parent = parent,
+                             .name = kv_store_next(parent == NONE ? p->root : p->of[parent].name, ids) };
         memcpy(x->ids, ids, sizeof x->ids);
         *bucket = page;
-        k->known[page] = 1;
+        k->known[page] = KEPT;
+        p->n_unstored++;
         before = x->number;
+        parent = page;
     }
     touch(k, seq, pages);
+}
+
+/* ---- what a folder has ---- */
+
+struct hash128 kv_prefix_name(const struct kv_pages *k, int seq, int n, const int32_t *ids)
+{
+    const struct kv_prefix *p = k->prefix;
+    return kv_store_next(n ? p->of[kv_pages_of(k, seq)[n / SCHEDULE_KV_PAGE - 1]].name : p->root, ids);
+}
+
+void kv_prefix_each_stored(const struct kv_pages *k, int seq, int n, void (*each)(void *ctx, struct hash128 page, int n), void *ctx)
+{
+    for (int i = n / SCHEDULE_KV_PAGE; i-- > 0;) {
+        int page = kv_pages_of(k, seq)[i];
+        if (page != NONE && k->known[page] == STORED)
+            each(ctx, k->prefix->of[page].name, (i + 1) * SCHEDULE_KV_PAGE);
+    }
+}
+
+/* How many pages lie between the text's beginning and this one's end; 0: some of them have given way. */
+static int depth_of(const struct kv_pages *k, int page)
+{
+    const struct entry *of = k->prefix->of;
+    int n = 1;
+    for (; of[page].before; page = of[page].parent, n++)
+        if (!k->known[of[page].parent] || of[of[page].parent].number != of[page].before)
+            return 0;
+    return n;
+}
+
+int kv_prefix_unstored(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name)
+{
+    const struct entry *of = k->prefix->of;
+    while (k->prefix->n_unstored > 0) {
+        int page = NONE;
+        for (int i = 0; i < k->n_pages; i++)
+            if (k->known[i] == KEPT && (page == NONE || of[i].number < of[page].number))
+                page = i;
+        int depth = depth_of(k, page), at = page;
+        if (!depth) { /* it is found no more */
+            kv_prefix_stored(k, page);
+            continue;
+        }
+        for (int i = depth; i-- > 0; at = of[at].parent)
+            memcpy(ids + i * SCHEDULE_KV_PAGE, of[at].ids, sizeof of[at].ids);
+        *n = depth * SCHEDULE_KV_PAGE;
+        *name = of[page].name;
+        return page;
+    }
+    return NONE;
+}
+
+void kv_prefix_stored(struct kv_pages *k, int page)
+{
+    k->prefix->n_unstored -= k->known[page] == KEPT;
+    k->known[page] = STORED;
 }

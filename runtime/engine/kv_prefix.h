@@ -6,7 +6,11 @@
  * sequence uses stays as long as no other one is free; then the one that was found or kept longest ago gives way, ends of beginnings before
  * their starts.
  *
+ * What a page holds has a name (kv_store.h), by which a folder may have it, too: kv_prefix_unstored says what it lacks.
+ *
  * What is kept holds what a prompt's pass would make: whoever keeps pages sees to that. Whole pages alone. One thread; no allocation. */
+#include "common/base/hash.h"
+
 #include "runtime/engine/kv_pages.h"
 
 #include <stddef.h>
@@ -20,10 +24,24 @@ size_t kv_prefix_bytes(const struct budget_kv *b);
 /* memory: kv_prefix_bytes of it, aligned to 8, zeroed. Before any position is written. */
 void kv_prefix_init(struct kv_pages *k, const struct budget_kv *b, void *memory);
 
-/* The sequence, which has no page, begins with what there is of ids[n]: how many positions, whole pages. */
-int kv_prefix_take(struct kv_pages *k, int seq, const int32_t *ids, int n);
+/* Names of first pages follow from this one; before anything is kept. */
+void kv_prefix_root(struct kv_pages *k, struct hash128 root);
+
+/* The sequence, which has `from` positions, whole pages that are kept, goes on with what there is of ids[n]: how many positions it has. */
+int kv_prefix_take(struct kv_pages *k, int seq, int from, const int32_t *ids, int n);
 
 /* The sequence's first n positions, as far as they fill pages, hold ids[n]. A page that another one has already becomes that one. */
 void kv_prefix_keep(struct kv_pages *k, int seq, const int32_t *ids, int n);
+
+/* Name of the page behind the first n positions of a sequence, all of them kept, with ids[] its tokens. */
+struct hash128 kv_prefix_name(const struct kv_pages *k, int seq, int n, const int32_t *ids);
+
+/* Of a sequence's first n positions, from the last page to the first: what is stored. */
+void kv_prefix_each_stored(const struct kv_pages *k, int seq, int n, void (*each)(void *ctx, struct hash128 page, int n), void *ctx);
+
+/* The page that was kept first of those that are not stored, or -1: its tokens from the text's beginning, ids[*n], and its name. Then it is
+ * stored. */
+int kv_prefix_unstored(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name);
+void kv_prefix_stored(struct kv_pages *k, int page);
 
 #endif

@@ -17,6 +17,7 @@
 enum { WAITS, FOLLOWS, READS, DECODES, ENDED }; /* FOLLOWS: a twin, until the prompt has been read */
 
 #define FIRST   3  /* steps without guesses: what else is there to compare with */
+#define FIND_NS (20 * INT64_C(1000000)) /* of a step, for what a folder has */
 #define REFRESH 32 /* steps with guesses before one without */
 
 const char *const batch_end_names[] = { "length", "eos", "stop", "context", "interrupted", "error", NULL };
@@ -332,6 +333,7 @@ static int begin_session(struct batch *b, struct batch_text *t, int parked, int 
 {
     const struct session_config c = config_of(b, t, t->n_prompt);
     int open = 0, r;
+    t->finding = 0;
     const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &open);
     struct session *s = parked && (!like || same >= open) ? &b->parked[b->n_parked - 1] : NULL;
     if (s && (same == session_n_pos(s) || b->n_texts + b->n_parked >= choice_of(b)->max_batch)) {
@@ -345,7 +347,22 @@ static int begin_session(struct batch *b, struct batch_text *t, int parked, int 
     const struct session *from = s ? s : like ? &like->session : NULL;
     int n = s ? same : like ? open : 0;
     r = from ? session_fork(&t->session, from, n, &c, e) : session_init(&t->session, b->c.engine, &c, e);
-    return r < 0 ? r : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1) : n;
+    return r < 0 ? r : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1, 0, &t->finding) : n;
+}
+
+/* What texts begin with is taken where it is there. 1: some has been, or may be. */
+static int find_more(struct batch *b)
+{
+    int any = 0;
+    for (int i = 0; i < b->n_texts; i++) {
+        struct batch_text *t = b->texts[i];
+        if (!t->finding || t->paused)
+            continue;
+        t->n_read = session_find(&t->session, t->prompt, t->n_prompt - 1, FIND_NS, &t->finding);
+        t->n_shared = t->n_made ? t->n_shared : t->n_read;
+        any |= t->finding;
+    }
+    return any;
 }
 
 static void enter(struct batch *b, struct batch_text *t, int state)
@@ -642,7 +659,7 @@ static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
         struct batch_text *t = b->texts[i];
         struct session_part *p = &b->parts[n];
         *p = (struct session_part){ .s = &t->session, .ids = &t->last, .n = 1, .mode = SESSION_PREDICTED, .logits = 1 };
-        if (t->paused)
+        if (t->paused || t->finding)
             continue;
         if (t->state == READS) {
             *p = reading(t, chunk);
@@ -758,7 +775,8 @@ int batch_step(struct batch *b, struct err *e)
             end(b, b->first, BATCH_CANCELLED, NULL);
         return err_set(e, ERR_INTR, "interrupted");
     }
-    changed = fill_parts_that_fit(b, of, &n);
+    changed = find_more(b);
+    changed |= fill_parts_that_fit(b, of, &n);
     if (n == 0)
         return changed;
     b->most = b->most > n ? b->most : n;

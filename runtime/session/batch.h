@@ -60,7 +60,7 @@ struct batch_text {
     /* the batch's */
     struct session session;
     struct sampler sampler;      /* of one that gave its place up */
-    int state, n_read, paused;
+    int state, n_read, paused, finding; /* finding: more of what it begins with may be in a folder */
     int32_t last;
     struct guess_class guesses[GUESS_CLASSES];
     int class;                   /* of those in its part */

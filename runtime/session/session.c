@@ -2,6 +2,7 @@
  * token during its passes alone, so the token may go when the session does. */
 #include "runtime/session/session.h"
 
+#include "common/base/progress.h"
 #include "common/model/logits.h"
 
 #include <assert.h>
@@ -50,12 +51,22 @@ int session_fork(struct session *s, const struct session *from, int n, const str
     return r;
 }
 
-int session_find(struct session *s, const int32_t *ids, int n)
+int session_find(struct session *s, const int32_t *ids, int n, int64_t most_ns, int *more)
 {
-    assert(s->n_pos == 0);
-    s->n_pos = engine_find_prefix(s->engine, s->seq, ids, n);
-    memcpy(s->ids, ids, (size_t)s->n_pos * sizeof *s->ids);
-    return s->n_pos;
+    struct engine *g = s->engine;
+    int64_t end = progress_now_ns() + most_ns;
+    int found = s->n_pos, got = 0;
+    do {
+        found = engine_find_prefix(g, s->seq, found, ids, n);
+        *more = engine_has_store(g) && found + SCHEDULE_KV_PAGE <= n &&
+                engine_pages_needed(g, s->seq, found, SCHEDULE_KV_PAGE) * SCHEDULE_KV_PAGE <= engine_free_positions(g);
+        got = *more ? engine_load_prefix(g, s->seq, found, ids) : 0;
+        found += got * SCHEDULE_KV_PAGE;
+    } while (got && progress_now_ns() < end);
+    *more = got;
+    memcpy(s->ids + s->n_pos, ids + s->n_pos, (size_t)(found - s->n_pos) * sizeof *s->ids);
+    s->n_pos = found;
+    return found;
 }
 
 void session_publish(struct session *s, int n)
@@ -66,6 +77,8 @@ void session_publish(struct session *s, int n)
 
 void session_done(struct session *s)
 {
+    if (s->engine && engine_has_store(s->engine))
+        engine_touch_prefix(s->engine, s->seq, s->n_pos);
     if (s->watcher)
         s->watcher->ended(s->watcher_ctx, s);
     if (s->engine)

@@ -75,10 +75,12 @@ int session_init(struct session *s, struct engine *g, const struct session_confi
 int session_fork(struct session *s, const struct session *from, int n, const struct session_config *c, struct err *e);
 void session_done(struct session *s); /* accepts a zeroed one */
 
-/* Where the engine keeps what sequences began with (engine_keep_prefixes): a session that has just begun takes of ids[n] what is there, in
- * whole pages: how many. And what its first n tokens are may be found from here on: those that were fed in SESSION_EXACT, or in whichever
- * mode where the engine has one. A watcher is told of neither. */
-int session_find(struct session *s, const int32_t *ids, int n);
+/* Where the engine keeps what sequences began with (engine_keep_prefixes): a session that holds nothing but what was found goes on with
+ * what is there of ids[n], in whole pages: how many tokens it holds. most_ns: of a folder's as many as take so long; *more: there may be
+ * further ones, 0 where there are none, or have no room. And what its first n tokens are may be found from here on: those that were fed in
+ * SESSION_EXACT, or in whichever mode where the engine has one. A watcher is told of neither. What it holds of a folder's pages is used
+ * until session_done. */
+int session_find(struct session *s, const int32_t *ids, int n, int64_t most_ns, int *more);
 void session_publish(struct session *s, int n);
 
 #define SESSION_MOST 512 /* tokens of a pass, whatever the chunk */

@@ -165,6 +165,7 @@ INPUTS = {
     'cpu': lambda c: of_text('cpu'),
     'engine': lambda c: [(['--engine', 'opencl'], None), (['--engine', 'x' * ARGUMENT], None)],
     'engine-height': lambda c: [(['--engine', 'opencl', '--engine-height', ','.join(['1:1'] * (ARGUMENT // 4))], None)],
+    'prefix-cache': lambda c: [(['--prefix-cache', 'x' * ARGUMENT], None), (['--prefix-cache', 'prefixes'], None)],
     'engine-cache': lambda c: [(['--engine', 'opencl', '--engine-cache', 'x' * ARGUMENT], None)],
 }
 # What comes without an option: name, extra words, standard input.

@@ -99,6 +99,12 @@ static int copying_copy_page(struct dense *d, int from, int to, int n, struct er
     return c->cpu->backend->copy_page(c->cpu, from, to, n, e);
 }
 
+static int copying_move_page(struct dense *d, int page, void *memory, int in, struct err *e)
+{
+    struct copying *c = (struct copying *)d;
+    return c->cpu->backend->move_page(c->cpu, page, memory, in, e);
+}
+
 static int copying_head(struct dense *d, const float *hidden, int n, float *logits, struct err *e)
 {
     struct copying *c = (struct copying *)d;
@@ -125,7 +131,8 @@ static int copying_open(const struct dense_config *config_of, struct dense **out
 
 static const struct dense_backend copying = {
     .name = "copying", .open = copying_open, .close = copying_close, .embed = copying_embed, .norm = copying_norm,
-    .attention = copying_attention, .copy_page = copying_copy_page, .route = copying_route, .add = copying_add, .head = copying_head,
+    .attention = copying_attention, .copy_page = copying_copy_page, .move_page = copying_move_page,
+    .route = copying_route, .add = copying_add, .head = copying_head,
 };
 
 static struct engine_sample sample(int experts)

@@ -132,7 +132,7 @@ static void test_prefix(int sequences, int positions)
             kv_pages_keep(&k, s, 0);
             for (int i = 0, kind = (int)rnd(3), part = (int)rnd(CONTEXT); i < CONTEXT; i++)
                 ids[s][i] = i < part ? kind : kind + 3 * (int)rnd(2);
-            n_pos[s] = kv_prefix_take(&k, s, ids[s], (int)rnd(CONTEXT));
+            n_pos[s] = kv_prefix_take(&k, s, 0, ids[s], (int)rnd(CONTEXT));
             found += n_pos[s] > 0;
             gone += n_pos[s] == 0;
             for (int p = 0; p < n_pos[s]; p++)

@@ -1,0 +1,239 @@
+"""What prefix.sh asks thermo-run serve: conversations whose beginnings a folder keeps. prefix.py RUN TEST DIR [--model M --plan P ...]"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+run, test, tmp, files = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+folder = os.path.join(tmp, 'prefixes')
+PAGE = 32
+
+
+class Served:
+    def __init__(self, *more, where=folder, loud=False):
+        cache = ['--prefix-cache', where] if where else []
+        self.p = subprocess.Popen([run, 'serve', '--stdio', *files, *([] if loud else ['-q']), '--sequences', '1', '--temp', '0.7', *cache, *more],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.ready = self.line()
+        assert self.ready.get('type') == 'ready', self.p.stderr.read()
+
+    def line(self):
+        line = self.p.stdout.readline()
+        return json.loads(line) if line else {}
+
+    def send(self, tokens, n=20):
+        self.p.stdin.write(json.dumps({'id': 'x', 'tokens': tokens, 'n': n, 'seed': 7, 'ignore_eos': True}) + '\n')
+        self.p.stdin.flush()
+
+    def ask(self, tokens, n=20):
+        self.send(tokens, n)
+        made = []
+        while (l := self.line())['type'] == 'token':
+            made.append(l['token'])
+        assert l['type'] == 'done', l
+        return made, l
+
+    def close(self):
+        self.p.stdin.close()
+        l = self.line()
+        err = self.p.stderr.read()
+        assert l['type'] == 'summary' and self.p.wait() == 0, (l, err)
+        return l, err
+
+    def kill(self):
+        self.p.send_signal(signal.SIGKILL)
+        self.p.wait()
+
+
+def alone(tokens, n=20):
+    s = Served(where=None)
+    made, done = s.ask(tokens, n)
+    assert done['shared_tokens'] == 0
+    s.close()
+    return made
+
+
+def records(where=folder):
+    return sorted(n for n in os.listdir(where) if n.endswith('.kv'))
+
+
+def conversation(turns, restart, whole=True):
+    """Two conversations in turns with one place; turn n begins with all of turn n - 1 and its answer."""
+    said = {'a': list(range(5, 45)), 'b': list(range(60, 100))}
+    s = Served()
+    had = {'a': 0, 'b': 0}
+    for turn in range(turns):
+        for who in 'ab':
+            made, done = s.ask(said[who])
+            assert made == alone(said[who]), (turn, who)
+            assert done['shared_tokens'] >= (had[who] - had[who] % PAGE), (turn, who, done, had)
+            assert turn == 0 or done['shared_tokens'] >= PAGE
+            assert whole or done['shared_tokens'] <= had[who], 'an answer that was decoded by predictions is shared'
+            had[who] = len(said[who]) + (len(made) - 1 if whole else 0)
+            said[who] += made + [7]
+            if restart:
+                s.close()
+                s = Served()
+    s.close()
+
+
+def damaged():
+    tokens = list(range(5, 5 + 4 * PAGE + 3))
+    s = Served()
+    expected, _ = s.ask(tokens)
+    s.close()
+    assert expected == alone(tokens)
+    all_of = {n: open(os.path.join(folder, n), 'rb').read() for n in records()}
+    assert len(all_of) >= 4
+    chain = sorted(all_of, key=lambda n: len(all_of[n]))
+    rnd = random.Random(3)
+    for trial in range(24):
+        for n, data in all_of.items():
+            path = os.path.join(folder, n)
+            if os.path.lexists(path):
+                os.unlink(path)
+            with open(path, 'wb') as f:
+                f.write(data)
+        name = chain[rnd.randrange(4)]
+        data = bytearray(all_of[name])
+        kind = trial % 6
+        if kind == 0:
+            data[rnd.randrange(80)] ^= 1 << rnd.randrange(8)
+        elif kind == 1:
+            data[rnd.randrange(80, len(data))] ^= 1 << rnd.randrange(8)
+        elif kind == 2:
+            data = data[:rnd.randrange(len(data))]
+        elif kind == 3:
+            data += b'x'
+        elif kind == 4:
+            data = bytearray(all_of[chain[(chain.index(name) + 1) % 4]])
+        path = os.path.join(folder, name)
+        os.unlink(path)
+        if kind == 5: # a link to what is right: not followed, and what it leads to stays
+            with open(os.path.join(tmp, 'elsewhere'), 'wb') as f:
+                f.write(data)
+            os.symlink(os.path.join(tmp, 'elsewhere'), path)
+        else:
+            with open(path, 'wb') as f:
+                f.write(data)
+        os.makedirs(os.path.join(folder, 'mine'), exist_ok=True)
+        s = Served()
+        made, done = s.ask(tokens)
+        assert made == expected, (trial, kind)
+        assert done['shared_tokens'] == chain.index(name) * PAGE, (trial, kind, done)
+        s.close()
+        with open(path, 'rb') as f:
+            assert f.read() == all_of[name], (trial, 'is not there again')
+        assert not os.path.islink(path)
+        if kind == 5:
+            with open(os.path.join(tmp, 'elsewhere'), 'rb') as f:
+                assert f.read() == all_of[name]
+    assert os.path.isdir(os.path.join(folder, 'mine'))
+
+
+def killed():
+    """At random moments while it writes: what is there then is right, and goes on being used."""
+    rnd = random.Random(int(os.environ.get('SEED', '1')))
+    texts = [[rnd.randrange(5, 200) for _ in range(6 * PAGE + 5)] for _ in range(3)]
+    expected = [alone(t, 4) for t in texts]
+    shared = 0
+    for trial in range(int(os.environ.get('TRIALS', '12'))):
+        s = Served()
+        for t in rnd.sample(range(3), 3):
+            s.send(texts[t], 4)
+        time.sleep(rnd.random() * 0.06)
+        s.kill()
+        for n in records():
+            assert os.path.getsize(os.path.join(folder, n)) > 80
+        if trial % 3 == 2:
+            s = Served()
+            for t in range(3):
+                made, done = s.ask(texts[t], 4)
+                assert made == expected[t], (trial, t)
+                shared += done['shared_tokens']
+            _, err = s.close()
+            assert 'damaged' not in err, err
+            assert not [n for n in os.listdir(folder) if n.endswith('.tmp')]
+            for n in rnd.sample(records(), len(records()) // 2):
+                os.unlink(os.path.join(folder, n))
+    assert shared > 0
+
+
+def size():
+    return sum(os.path.getsize(os.path.join(folder, n)) for n in records())
+
+
+def older():
+    for n in records():
+        st = os.stat(os.path.join(folder, n))
+        os.utime(os.path.join(folder, n), ns=(st.st_atime_ns, st.st_mtime_ns - 3600 * 10 ** 9))
+
+
+def bounded():
+    """Two processes, three conversations each of three pages, room for eight pages: the sum is kept at any time, what is used stays."""
+    text = lambda k: [k] * (3 * PAGE) + list(range(5, 30))
+    s = Served()
+    s.ask(text(39)[:PAGE + 1], 1)
+    s.close()
+    most = 9 * os.path.getsize(os.path.join(folder, records()[0])) - PAGE * 4
+    shutil.rmtree(folder)
+    serve = lambda: Served('--prefix-cache-size', '%dB' % most)
+    two = [serve(), serve()]
+    for k in range(40, 46):
+        made, _ = two[k % 2].ask(text(k), 4)
+        time.sleep(0.2)
+        assert k % 3 or made == alone(text(k), 4)
+        older()
+        assert size() <= most
+        if k >= 41:
+            s = serve()
+            assert s.ask(text(40), 1)[1]['shared_tokens'] == 3 * PAGE, k
+            s.close()
+    for s in two:
+        s.close()
+    assert most // 2 < size() <= most, (size(), most)
+    s = serve()
+    assert s.ask(text(40), 4)[1]['shared_tokens'] == 3 * PAGE
+    assert s.ask(text(41), 4)[1]['shared_tokens'] < 3 * PAGE
+    s.close()
+
+
+def others():
+    """Another model's, another mode's and another KV type's records are not this one's."""
+    tokens = list(range(5, 5 + 3 * PAGE))
+    s = Served('--kv', 'f32')
+    s.ask(tokens, 1)
+    s.close()
+    there = records()
+    s = Served('--kv', 'f16')
+    _, done = s.ask(tokens, 1)
+    s.close()
+    assert done['shared_tokens'] == 0 and len(records()) == 2 * len(there) > 0, (there, records())
+
+
+def full():
+    """No file may be larger than 4 KiB: nothing is kept, it is said once, and the texts are what they are."""
+    import resource
+    tokens = list(range(5, 5 + 4 * PAGE))
+    expected = alone(tokens)
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, was[1]))
+    s = Served(loud=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    for _ in range(3):
+        assert s.ask(tokens)[0] == expected
+    last, err = s.close()
+    assert err.count('--prefix-cache') == 1 and 'File too large' in err, err
+    assert records() == [] and not [n for n in os.listdir(folder) if n.endswith('.tmp')]
+
+
+if test == 'turns':
+    conversation(4, False)
+elif test in ('restarts', 'predicted'):
+    conversation(3, True, test == 'restarts')
+else:
+    {'damaged': damaged, 'killed': killed, 'bounded': bounded, 'others': others, 'full': full}[test]()

@@ -808,7 +808,7 @@ static int cpu_move_page(struct dense *d, int page, void *memory, int in, struct
 static int cpu_move_state(struct dense *d, int seq, void *memory, int in, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    size_t bytes = (size_t)c->c.kv.state_bytes * (size_t)model_recurrent_layers(c->c.h);
+    size_t bytes = (size_t)c->c.kv.state_bytes * c->n_states;
     (void)e;
     move(c->c.memory.kv + c->c.kv.states + (size_t)seq * bytes, memory, bytes, in);
     return 0;

@@ -20,6 +20,7 @@ void output_begin(struct output *o, const struct tokenizer *t, int chat, int thi
     o->hide = hide;
     o->stream.n = 0;
     o->stream.stopped = 0;
+    o->stream.stop = NULL;
     o->now = CHAT_ANSWER;
     o->calls = NULL;
     if (chat)

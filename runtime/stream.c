@@ -52,8 +52,8 @@ static size_t incomplete(const char *p, size_t n)
     return 0;
 }
 
-/* Longest end of the held text that a stop string begins with; a whole stop string gives its length and sets *hit. */
-static size_t held_for_stop(const struct stream *s, int *hit)
+/* Longest end of the held text that a stop string begins with; a whole stop string gives its length and is *hit. */
+static size_t held_for_stop(const struct stream *s, const char **hit)
 {
     size_t most = 0;
     for (int i = 0; i < s->n_stops; i++) {
@@ -61,7 +61,7 @@ static size_t held_for_stop(const struct stream *s, int *hit)
         for (size_t k = len < s->n ? len : s->n; k > most; k--)
             if (!memcmp(s->hold + s->n - k, s->stops[i], k)) {
                 if (k == len) {
-                    *hit = 1;
+                    *hit = s->stops[i];
                     return len;
                 }
                 most = k;
@@ -75,12 +75,13 @@ static int push(struct stream *s, const char *text, size_t len, int silent)
     for (size_t i = 0; i < len && !s->stopped; i++) {
         s->silent[s->n] = (char)silent;
         s->hold[s->n++] = text[i];
-        int hit = 0;
+        const char *hit = NULL;
         size_t keep = held_for_stop(s, &hit), part = incomplete(s->hold, s->n);
         if (hit) {
             emit(s, s->n - keep);
             s->n = 0;
             s->stopped = 1;
+            s->stop = hit;
         } else {
             emit(s, s->n - (keep > part ? keep : part));
         }

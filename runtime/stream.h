@@ -18,6 +18,7 @@ struct stream {
     char *hold, *silent;      /* owned; is the byte at its place one that is not printed? */
     size_t n, cap;
     int stopped;              /* a stop string came: the text ends before it */
+    const char *stop;         /* which */
 };
 
 /* Empty stop strings are ERR_USAGE. */

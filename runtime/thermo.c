@@ -745,7 +745,7 @@ static int offer(struct thermo *t, struct place *p, struct said *of)
 {
     const struct batch_text *b = &p->q->text;
     struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .n_tokens = p->q->n_made, .choice = p->q->choice,
-                               .top = t->top };
+                               .prompt_tokens = p->q->n_prompt, .shared_tokens = b->n_shared, .top = t->top };
     for (int i = 0; i < b->n_top; i++)
         t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
     tell_counts(t, &ev);
@@ -823,7 +823,8 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     struct request *q = p->q;
     struct thermo_event ev = { .size = sizeof ev, .type = THERMO_END, .id = p->id, .stop = batch_end_names[end],
                                .prompt_tokens = q->n_prompt, .shared_tokens = q->text.n_shared, .n_tokens = q->n_made,
-                               .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text), .choice = q->choice };
+                               .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text), .choice = q->choice,
+                               .stop_text = end == BATCH_STOP ? q->output.stream.stop : NULL };
     release(t, p);
     p->ended = 0;
     tell(t, p);

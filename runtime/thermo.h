@@ -157,8 +157,8 @@ struct thermo_event {
     /* END */
     const char *stop;         /* "length" "eos" "stop" "context" "interrupted" (cancelled), or
                                * "error" */
-    int prompt_tokens, shared_tokens; /* of the prompt; of these, read before: by a request that was
-                                       * open, or by one whose end the memory still holds */
+    int prompt_tokens, shared_tokens; /* also of TOKEN: of the prompt; of these, read before: by a
+                                       * request that was open, or by one whose end the memory still holds */
     int n_thought_tokens;     /* of n_tokens, those of thoughts, with their marks */
     double logprob;           /* mean log-probability of the tokens drawn */
     struct thermo_error error; /* of "error" */
@@ -171,6 +171,7 @@ struct thermo_event {
      * took, and those of them in which there was nothing to compute for reads were missing; reads
      * of neurons; units looked up in the cache of neurons, and found there; active neurons */
     uint64_t decode_ns, stall_ns, reads, read_bytes, lookups, hits, active;
+    const char *stop_text;    /* END, of "stop": the stop string that ended it */
 };
 
 /* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing

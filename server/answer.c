@@ -1,4 +1,4 @@
-/* Answers of chat/completions and completions. A stream is events of its tokens, put as they come; a whole answer gathers its text, already
+/* Answers, of any form. A stream is events of its tokens, put as they come; a whole answer gathers its text, already
  * escaped, and is put together at the end. The sink runs in the stepping thread and never waits: where the client's buffer is full or no
  * memory is left it pauses the request, which the library ends after a while.
  *
@@ -19,13 +19,6 @@
 #define JSON   "application/json"
 #define EVENTS "text/event-stream"
 
-struct choice {
-    struct form_choice gathered;     /* of a whole answer */
-    int n_tokens;                    /* so far; guarded by the server's lock */
-    int n_calls;
-    const char *reason;
-};
-
 struct answer {
     struct server *s;
     struct call *call;
@@ -40,7 +33,7 @@ struct answer {
     /* the stepping thread's */
     int n_ended, too_long, failed, interrupted;
     struct form_usage usage;
-    struct choice choices[];         /* [n] */
+    struct form_choice choices[];    /* [n] */
 };
 
 static void release(struct answer *a)
@@ -49,7 +42,8 @@ static void release(struct answer *a)
         return;
     call_release(a->call);
     for (int i = 0; i < a->n; i++)
-        form_choice_done(&a->choices[i].gathered);
+        form_choice_done(&a->choices[i]);
+    buffer_drop(&a->form.echo);
     pthread_mutex_destroy(&a->begins);
     free(a);
 }
@@ -70,12 +64,12 @@ static void begin(struct answer *a)
     pthread_mutex_lock(&a->begins);
     if (!a->begun && a->form.stream) {
         struct buffer b = { 0 };
-        for (int i = 0; i < a->n; i++)
-            form_first(&a->form, &b, i);
+        for (int i = 0; i < a->n && a->form.ops->first; i++)
+            a->form.ops->first(&a->form, &b, i);
         call_set(a->call, "Cache-Control", "no-cache");
         call_set(a->call, "X-Accel-Buffering", "no");
         call_begin(a->call, 200, EVENTS);
-        call_put(a->call, b.at, b.len, 1);
+        call_put(a->call, b.len ? b.at : "", b.len, 1);
         buffer_drop(&b);
     }
     a->begun = 1;
@@ -88,7 +82,7 @@ static size_t gathered(const struct answer *a)
 {
     size_t n = 0;
     for (int i = 0; i < a->n; i++)
-        n += form_choice_bytes(&a->choices[i].gathered);
+        n += form_choice_bytes(&a->choices[i]);
     return n;
 }
 
@@ -109,26 +103,37 @@ static int put_line(struct answer *a, int force)
     return 0;
 }
 
+/* More than may be gathered. What a stream says again at its end is sent in four forms. */
+static int too_long(const struct answer *a, const struct thermo_event *ev)
+{
+    size_t most = a->s->body_max / (a->form.stream ? 4 : 1);
+    return (!a->form.stream || a->form.ops->gathers) && gathered(a) + ev->text_bytes > most;
+}
+
+static int put_token(struct answer *a, const struct thermo_event *ev)
+{
+    const struct form_ops *ops = a->form.ops;
+    struct form_choice *c = &a->choices[ev->choice];
+    if (ops->gathers && form_room(c, ev, c->text.len - c->open_at) < 0)
+        return -1;
+    begin_line(a->s);
+    ops->token(&a->form, c, &a->s->line, ev);
+    if (a->s->line.len && put_line(a, 0) == CALL_FULL)
+        return -1;
+    ops->take(&a->form, c, ev);
+    return 0;
+}
+
 static int on_token(struct answer *a, const struct thermo_event *ev)
 {
     struct server *s = a->s;
-    struct choice *c = &a->choices[ev->choice];
-    int full = 0;
-    if (a->form.stream) {
-        begin_line(s);
-        form_token(&a->form, &c->gathered, &s->line, ev);
-        full = s->line.len && put_line(a, 0) == CALL_FULL;
-        if (!full)
-            form_count(&a->form, &c->gathered, ev);
-    } else if (gathered(a) + ev->text_bytes > s->body_max) {
+    struct form_choice *c = &a->choices[ev->choice];
+    if (too_long(a, ev)) {
         a->too_long = 1;
         thermo_cancel(s->t, ev->id);
-    } else {
-        full = form_gather(&a->form, &c->gathered, ev) < 0;
-    }
-    if (full)
+    } else if ((a->form.stream ? put_token(a, ev) : a->form.ops->gather(&a->form, c, ev)) < 0) {
         return THERMO_PAUSE;
-    c->n_calls += ev->part == THERMO_CALL;
+    }
     if (!a->first_ns)
         a->first_ns = progress_now_ns();
     pthread_mutex_lock(&s->lock);
@@ -139,27 +144,28 @@ static int on_token(struct answer *a, const struct thermo_event *ev)
 
 static const char *fault_of(const struct answer *a, const struct thermo_event *ev)
 {
-    return ev->error.code ? ev->error.message : a->too_long ? "the answer is longer than --max-body; ask for a stream"
+    return ev->error.code ? ev->error.message
+         : a->too_long ? a->form.stream ? "the answer is longer than a quarter of --max-body, and this form says it again at its end"
+                                        : "the answer is longer than --max-body; ask for a stream"
          : "the client did not read its answer, or there was no memory for it, for too long";
 }
 
 /* A choice has ended, and with the last one the stream. */
 static void end_stream(struct answer *a, const struct thermo_event *ev, int bad, int last)
 {
+    const struct form_ops *ops = a->form.ops;
+    struct form_choice *c = &a->choices[ev->choice];
     struct buffer *b = &a->s->line;
     begin_line(a->s);
     if (bad) {
-        buffer_printf(b, "data: ");
-        server_error_text(b, 500, NULL, NULL, fault_of(a, ev));
-        buffer_printf(b, "\n\n");
+        ops->fail(&a->form, c, b, fault_of(a, ev));
     } else {
-        form_token(&a->form, &a->choices[ev->choice].gathered, b, ev);
-        form_last(&a->form, b, ev, a->choices[ev->choice].n_calls);
+        ops->token(&a->form, c, b, ev);
+        ops->take(&a->form, c, ev);
+        ops->last(&a->form, c, b, ev);
     }
-    if (last && a->form.usage && !a->failed && !a->interrupted)
-        form_counts(&a->form, b, &a->usage);
     if (last)
-        buffer_printf(b, "data: [DONE]\n\n");
+        ops->end(&a->form, a->choices, b, &a->usage, !a->failed && !a->interrupted);
     put_line(a, 1);
     if (last)
         call_end(a->call);
@@ -172,10 +178,9 @@ static void end_whole(struct answer *a, const struct thermo_event *ev)
         server_error(a->s, a->call, a->too_long ? 400 : 500, NULL, NULL, fault_of(a, ev));
         return;
     }
-    form_head(&a->form, &b);
     for (int i = 0; i < a->n; i++)
-        form_put_choice(&a->form, &b, &a->choices[i].gathered, i, a->choices[i].reason);
-    form_tail(&b, &a->usage);
+        a->form.ops->last(&a->form, &a->choices[i], NULL, ev);
+    a->form.ops->whole(&a->form, a->choices, a->n, &b, &a->usage);
     call_reply_buffer(a->call, 200, JSON, &b);
 }
 
@@ -217,15 +222,15 @@ static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
     int bad = ev->error.code || a->too_long, cut = !strcmp(ev->stop, "interrupted"), last = ++a->n_ended == a->n;
     a->failed |= bad;
     a->interrupted |= cut;
-    a->choices[ev->choice].n_calls += ev->part == THERMO_CALL;
-    a->choices[ev->choice].reason = form_reason(ev->stop, a->choices[ev->choice].n_calls);
+    a->choices[ev->choice].stop = ev->stop;
+    a->choices[ev->choice].stop_text = ev->stop_text;
     a->usage.prompt = ev->prompt_tokens;
     a->usage.cached = ev->choice == 0 ? ev->shared_tokens : a->usage.cached;
     a->usage.made += ev->n_tokens;
     a->usage.thought += ev->n_thought_tokens;
     if (!gone && a->form.stream)
         end_stream(a, ev, bad || cut, last);
-    else if (!gone && form_gather(&a->form, &a->choices[ev->choice].gathered, ev) < 0)
+    else if (!gone && a->form.ops->gather(&a->form, &a->choices[ev->choice], ev) < 0)
         a->failed = 1;
     if (!last)
         return;
@@ -254,7 +259,7 @@ static int sink(void *ctx, const struct thermo_event *ev)
 
 /* ---- submitting ---- */
 
-static struct answer *new_answer(struct server *s, struct call *c, const struct ask *of)
+static struct answer *new_answer(struct server *s, struct call *c, struct ask *of)
 {
     struct answer *a = calloc(1, sizeof *a + (size_t)of->n * sizeof a->choices[0]);
     unsigned char random[12] = { 0 };
@@ -264,13 +269,15 @@ static struct answer *new_answer(struct server *s, struct call *c, const struct 
     a->call = c;
     a->n = of->n;
     a->asked_ns = progress_now_ns();
-    a->form = (struct form){ .kind = of->form, .stream = of->stream, .usage = of->usage, .logprobs = of->logprobs,
-                             .created = (int64_t)time(NULL), .model = s->name, .t = s->t };
+    a->form = (struct form){ .ops = form_ops(of->form), .kind = of->form, .stream = of->stream, .usage = of->usage,
+                             .logprobs = of->logprobs, .opaque = of->opaque, .created = (int64_t)time(NULL), .model = s->name, .t = s->t,
+                             .echo = of->echo };
+    of->echo = (struct buffer){ 0 };
     for (int i = 0; i < a->n; i++)
-        form_choice_init(&a->choices[i].gathered, &s->pool);
+        form_choice_init(&a->choices[i], &s->pool);
     atomic_init(&a->holders, 2);
     pthread_mutex_init(&a->begins, NULL);
-    int n = snprintf(a->form.id, FORM_ID, "%s-", of->form == ASK_CHAT ? "chatcmpl" : "cmpl");
+    int n = snprintf(a->form.id, FORM_ID, "%s", a->form.ops->id);
     if (getrandom(random, sizeof random, 0) != sizeof random)
         memcpy(random, &a->asked_ns, sizeof a->asked_ns);
     for (size_t i = 0; i < sizeof random; i++)
@@ -309,7 +316,7 @@ static void refuse(struct server *s, struct call *c, enum ask_form form, const s
     server_error(s, c, status, *param ? param : NULL, code, e->message);
 }
 
-void answer_begin(struct server *s, struct call *c, const struct ask *of)
+void answer_begin(struct server *s, struct call *c, struct ask *of)
 {
     struct answer *a = new_answer(s, c, of);
     struct thermo_error e = { 0 };
@@ -332,7 +339,7 @@ void answer_begin(struct server *s, struct call *c, const struct ask *of)
         if (atomic_load(&a->gone))
             thermo_cancel(s->t, number);
         begin(a);
-        call_keep_alive(c, JSON, a->form.stream ? ": \n\n" : " ");
+        call_keep_alive(c, JSON, a->form.stream ? a->form.ops->alive : " ");
     }
     release(a);
 }

@@ -4,8 +4,8 @@
 /* An answer that is being made: of the worker while it is submitted, then of the stepping thread. */
 #include "server/server.h"
 
-/* Submits what was asked, and answers. */
-void answer_begin(struct server *s, struct call *c, const struct ask *of);
+/* Submits what was asked, and answers; what is left of *of is for ask_done. */
+void answer_begin(struct server *s, struct call *c, struct ask *of);
 
 /* How many are open; under the server's lock. */
 int answer_count(const struct server *s);

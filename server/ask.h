@@ -1,20 +1,25 @@
 #ifndef SERVER_ASK_H
 #define SERVER_ASK_H
 
-/* A body of an endpoint that generates, field by field checked by the endpoint's table (ask.c), and written as the fields of a request of
- * the library. What is in no table is refused by name. */
+/* A body of an endpoint that generates, field by field checked by the endpoint's table (ask_parts.h), and written as the fields of a
+ * request of the library. What is in no table is refused by name. */
 #include "common/base/err.h"
 #include "common/base/js.h"
 
 #include "server/buffer.h"
 
-enum ask_form { ASK_CHAT, ASK_TEXT }; /* chat/completions, completions */
+/* What a thought begins with that a client is given as encrypted content. */
+#define ASK_OPAQUE "thought:"
+
+enum ask_form { ASK_CHAT, ASK_TEXT, ASK_MESSAGES, ASK_RESPONSES }; /* chat/completions, completions, messages, responses */
 
 struct ask {
     enum ask_form form;
     int stream, usage;       /* usage: a chunk with counts at a stream's end */
     int n, logprobs;         /* choices; whether tokens have log-probabilities */
+    int opaque;              /* responses: thoughts are sent as encrypted_content, too, and come back as that */
     struct buffer fields;    /* a JSON object, for the library */
+    struct buffer echo;      /* responses: fields of the request that are those of the answer, each with a comma before it */
 };
 
 /* ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */

@@ -50,12 +50,18 @@ static int room(struct buffer *b, size_t n, int force)
     return 0;
 }
 
+int buffer_reserve(struct buffer *b, size_t n, int force)
+{
+    if (room(b, n, force) == 0)
+        return 0;
+    b->failed |= force;
+    return -1;
+}
+
 int buffer_put(struct buffer *b, const void *data, size_t n, int force)
 {
-    if (room(b, n, force) < 0) {
-        b->failed |= force;
+    if (buffer_reserve(b, n, force) < 0)
         return -1;
-    }
     if (n)
         memcpy(b->at + b->from + b->len, data, n);
     b->len += n;

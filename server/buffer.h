@@ -21,6 +21,7 @@ struct buffer {
 /* 0; -1: no memory, or no more of the pool: nothing was appended. force: the pool's limit does not hold (ends of answers, which wait for
  * nobody; README.md counts them). */
 int buffer_put(struct buffer *b, const void *data, size_t n, int force);
+int buffer_reserve(struct buffer *b, size_t n, int force); /* room for n bytes more: 0; -1: none */
 int buffer_printf(struct buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* forced; of at most 1 KiB */
 /* As the inside of a JSON string. */
 int buffer_escape(struct buffer *b, const char *text, size_t n, int force);

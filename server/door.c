@@ -134,8 +134,9 @@ static void let_read(struct call *c, const char *origin)
     call_set(c, "Vary", "Origin");
     if (!strcmp(call_method(c), "OPTIONS")) {
         call_set(c, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-        call_set(c, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, x-stainless-arch, x-stainless-lang, "
-                 "x-stainless-os, x-stainless-package-version, x-stainless-runtime, x-stainless-runtime-version, x-stainless-retry-count, "
+        call_set(c, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, "
+                 "anthropic-dangerous-direct-browser-access, x-stainless-arch, x-stainless-lang, x-stainless-os, "
+                 "x-stainless-package-version, x-stainless-runtime, x-stainless-runtime-version, x-stainless-retry-count, "
                  "x-stainless-timeout");
         call_set(c, "Access-Control-Max-Age", "600");
     }

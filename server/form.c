@@ -2,9 +2,14 @@
 
 #include "common/base/print.h"
 
+#include "server/server.h"
+
 #include <string.h>
 
-const char *form_reason(const char *stop, int calls)
+#define ESCAPED 6 /* bytes that one becomes in a JSON string, at most */
+
+/* OpenAI's word for how a text ended; calls: how many there are in it. */
+static const char *reason_of(const char *stop, int calls)
 {
     if (calls && (!strcmp(stop, "eos") || !strcmp(stop, "stop")))
         return "tool_calls";
@@ -16,7 +21,7 @@ static const char *object_of(const struct form *f)
     return f->kind == ASK_TEXT ? "text_completion" : f->stream ? "chat.completion.chunk" : "chat.completion";
 }
 
-void form_head(const struct form *f, struct buffer *b)
+static void put_head(const struct form *f, struct buffer *b)
 {
     buffer_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", f->id, object_of(f), (long long)f->created);
     buffer_string(b, f->model);
@@ -29,13 +34,6 @@ static void put_usage(struct buffer *b, const struct form_usage *u)
                   u->prompt, u->made, u->prompt + u->made);
     buffer_printf(b, "\"prompt_tokens_details\":{\"cached_tokens\":%d},\"completion_tokens_details\":{\"reasoning_tokens\":%d}}", u->cached,
                   u->thought);
-}
-
-void form_tail(struct buffer *b, const struct form_usage *u)
-{
-    buffer_printf(b, "],");
-    put_usage(b, u);
-    buffer_printf(b, "}\n");
 }
 
 /* ---- log-probabilities ---- */
@@ -117,7 +115,7 @@ static int has_logprobs(const struct form *f, const struct thermo_event *ev)
 static void begin_event(const struct form *f, struct buffer *b, int choice)
 {
     buffer_printf(b, "data: ");
-    form_head(f, b);
+    put_head(f, b);
     buffer_printf(b, f->kind == ASK_TEXT ? "{\"index\":%d,\"text\":\"" : "{\"index\":%d,\"delta\":{", choice);
 }
 
@@ -150,7 +148,7 @@ static void end_event(const struct form *f, const struct form_choice *c, struct 
     buffer_printf(b, "}]%s}\n\n", f->usage ? ",\"usage\":null" : "");
 }
 
-void form_first(const struct form *f, struct buffer *b, int choice)
+static void put_first(const struct form *f, struct buffer *b, int choice)
 {
     if (f->kind == ASK_TEXT)
         return;
@@ -174,9 +172,10 @@ static void put_call(struct buffer *b, const struct thermo_event *ev, int indexe
     buffer_printf(b, "\"}}");
 }
 
-void form_count(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+static void take(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     size_t n;
+    c->n_calls += ev->part == THERMO_CALL;
     if (!has_logprobs(f, ev))
         return;
     const char *text = thermo_piece(f->t, ev->token, &n);
@@ -184,7 +183,7 @@ void form_count(const struct form *f, struct form_choice *c, const struct thermo
         c->n_text += ((unsigned char)text[i] & 0xc0) != 0x80; /* a character where its first byte is */
 }
 
-void form_token(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
+static void put_events(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
     if (!ev->text_bytes && !has_logprobs(f, ev))
         return;
@@ -203,19 +202,34 @@ void form_token(const struct form *f, const struct form_choice *c, struct buffer
     end_event(f, c, b, ev, NULL);
 }
 
-void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls)
+static void put_last(const struct form *f, struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
+    if (!b)
+        return;
     begin_event(f, b, ev->choice);
-    end_event(f, NULL, b, NULL, form_reason(ev->stop, calls));
+    end_event(f, NULL, b, NULL, reason_of(c->stop, c->n_calls));
 }
 
-void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u)
+static void put_end(const struct form *f, const struct form_choice *c, struct buffer *b, const struct form_usage *u, int ok)
 {
+    (void)c;
+    if (f->usage && ok) {
+        buffer_printf(b, "data: ");
+        put_head(f, b);
+        buffer_printf(b, "],");
+        put_usage(b, u);
+        buffer_printf(b, "}\n\n");
+    }
+    buffer_printf(b, "data: [DONE]\n\n");
+}
+
+static void put_failure(const struct form *f, const struct form_choice *c, struct buffer *b, const char *message)
+{
+    (void)f;
+    (void)c;
     buffer_printf(b, "data: ");
-    form_head(f, b);
-    buffer_printf(b, "],");
-    put_usage(b, u);
-    buffer_printf(b, "}\n\n");
+    server_error_text(b, f->kind, 500, NULL, NULL, message);
+    buffer_printf(b, "\n\n");
 }
 
 /* ---- whole ---- */
@@ -242,6 +256,18 @@ size_t form_choice_bytes(const struct form_choice *c)
     return c->text.len + c->thought.len + c->calls.len + c->tokens.len + c->numbers.len + c->tops.len + c->offsets.len;
 }
 
+void form_append(struct buffer *b, const struct buffer *from)
+{
+    b->failed |= from->failed;
+    buffer_put(b, from->at ? from->at + from->from : "", from->len, 1);
+}
+
+int form_room(struct form_choice *c, const struct thermo_event *ev, size_t more)
+{
+    const size_t named = ev->part == THERMO_CALL ? strlen(ev->call_id) + strlen(ev->call_name) : 0;
+    return buffer_reserve(&c->text, ESCAPED * (ev->text_bytes + named) + more + 1024, 0);
+}
+
 static void gather_logprobs(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     const char *between = c->tokens.len ? "," : "";
@@ -258,28 +284,22 @@ static void gather_logprobs(const struct form *f, struct form_choice *c, const s
     buffer_printf(&c->offsets, "%s%zu", between, c->n_text);
 }
 
-int form_gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+static int gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     struct buffer *to = f->kind == ASK_CHAT && ev->part == THERMO_THOUGHT ? &c->thought : &c->text;
     if (ev->part == THERMO_CALL) {
-        buffer_printf(&c->calls, c->n_calls++ ? "," : "");
+        buffer_printf(&c->calls, c->n_calls ? "," : "");
         put_call(&c->calls, ev, 0);
     } else if (buffer_escape(to, ev->text, ev->text_bytes, ev->type == THERMO_END) < 0) {
         return -1;
     }
     if (has_logprobs(f, ev))
         gather_logprobs(f, c, ev);
-    form_count(f, c, ev);
+    take(f, c, ev);
     return 0;
 }
 
-static void put_buffer(struct buffer *b, const struct buffer *from)
-{
-    b->failed |= from->failed;
-    buffer_put(b, from->at ? from->at + from->from : "", from->len, 1);
-}
-
-void form_put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index, const char *reason)
+static void put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index)
 {
     buffer_printf(b, "%s{\"index\":%d,\"%s\":", index ? "," : "", index,
                   f->kind == ASK_TEXT ? "text" : "message\":{\"role\":\"assistant\",\"content");
@@ -287,34 +307,51 @@ void form_put_choice(const struct form *f, struct buffer *b, const struct form_c
         buffer_printf(b, "null");
     } else {
         buffer_put(b, "\"", 1, 1);
-        put_buffer(b, &c->text);
+        form_append(b, &c->text);
         buffer_put(b, "\"", 1, 1);
     }
     if (c->n_calls) {
         buffer_printf(b, ",\"tool_calls\":[");
-        put_buffer(b, &c->calls);
+        form_append(b, &c->calls);
         buffer_put(b, "]", 1, 1);
     }
     if (f->kind == ASK_CHAT && c->thought.len) {
         buffer_printf(b, ",\"reasoning_content\":\"");
-        put_buffer(b, &c->thought);
+        form_append(b, &c->thought);
         buffer_printf(b, "\"");
     }
     buffer_printf(b, f->kind == ASK_TEXT ? ",\"logprobs\":" : ",\"refusal\":null},\"logprobs\":");
     if (f->logprobs) {
         buffer_printf(b, f->kind == ASK_TEXT ? "{\"tokens\":[" : "{\"content\":[");
-        put_buffer(b, &c->tokens);
+        form_append(b, &c->tokens);
         if (f->kind == ASK_TEXT) {
             buffer_printf(b, "],\"token_logprobs\":[");
-            put_buffer(b, &c->numbers);
+            form_append(b, &c->numbers);
             buffer_printf(b, "],\"top_logprobs\":[");
-            put_buffer(b, &c->tops);
+            form_append(b, &c->tops);
             buffer_printf(b, "],\"text_offset\":[");
-            put_buffer(b, &c->offsets);
+            form_append(b, &c->offsets);
         }
         buffer_printf(b, f->kind == ASK_TEXT ? "]}" : "],\"refusal\":null}");
     } else {
         buffer_printf(b, "null");
     }
-    buffer_printf(b, ",\"finish_reason\":\"%s\"}", reason);
+    buffer_printf(b, ",\"finish_reason\":\"%s\"}", reason_of(c->stop, c->n_calls));
+}
+
+static void put_whole(const struct form *f, const struct form_choice *c, int n, struct buffer *b, const struct form_usage *u)
+{
+    put_head(f, b);
+    for (int i = 0; i < n; i++)
+        put_choice(f, b, &c[i], i);
+    buffer_printf(b, "],");
+    put_usage(b, u);
+    buffer_printf(b, "}\n");
+}
+
+const struct form_ops *form_ops(enum ask_form kind)
+{
+#define OPENAI ": \n\n", 0, put_first, put_events, take, gather, put_last, put_end, put_failure, put_whole
+    static const struct form_ops chat = { "chatcmpl-", OPENAI }, text = { "cmpl-", OPENAI };
+    return kind == ASK_MESSAGES ? &form_messages_ops : kind == ASK_RESPONSES ? &form_responses_ops : kind == ASK_CHAT ? &chat : &text;
 }

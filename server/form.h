@@ -1,54 +1,76 @@
 #ifndef SERVER_FORM_H
 #define SERVER_FORM_H
 
-/* The forms of answers: objects and events of chat/completions and completions, in JSON. */
+/* The forms of answers, in JSON: whole objects, and events of streams. form.c has chat/completions and completions, form_messages.c
+ * and form_responses.c the others. */
 #include "runtime/thermo.h"
 
 #include "server/ask.h"
 
 #define FORM_ID 48
 
+struct form_ops;
+
 struct form {
+    const struct form_ops *ops;
     enum ask_form kind;
     int stream, usage, logprobs; /* usage: of a stream. logprobs: of each token */
+    int opaque;                  /* as of struct ask */
     char id[FORM_ID];
     int64_t created;
     const char *model;
     struct thermo *t;            /* pieces of tokens */
+    struct buffer echo;          /* of struct ask */
 };
 
-/* What a whole answer gathers of one choice: escaped text, thoughts, log-probabilities of tokens. */
+/* One of an answer's texts: what is known of it, and what is gathered of it where that is needed. */
 struct form_choice {
-    struct buffer text, thought;
+    struct buffer text, thought; /* escaped; messages and responses: all of it in text, as blocks of JSON */
     struct buffer calls;         /* objects of tool_calls */
-    struct buffer tokens;        /* chat: objects; completions: tokens, */
+    struct buffer tokens;        /* log-probabilities, of chats: objects; of completions: tokens, */
     struct buffer numbers, tops, offsets; /* and these */
     size_t n_text;               /* characters of the tokens so far, for offsets */
     int n_calls;
+    const char *stop, *stop_text; /* it has ended: as thermo_event's, while its end is handled */
+    int n_tokens;                /* so far; guarded by the server's lock */
+    /* blocks of messages, items of responses */
+    int begun, open, n_blocks;   /* open: the part that is, and 1; 0: none. n_blocks: those before it */
+    size_t open_at;              /* where its content is in text */
+    int n_events;
 };
+
+struct form_usage { int prompt, cached, made, thought; };
+
+struct form_ops {
+    const char *id;              /* what ids begin with */
+    const char *alive;           /* what a stream sends where there is nothing to say */
+    int gathers;                 /* streams, too, gather their text: they say it again at their end */
+    /* What a stream begins with before there is a token, of each choice; NULL: nothing. */
+    void (*first)(const struct form *f, struct buffer *b, int choice);
+    /* Events of a token, or of the text that comes with the end; the choice does not know of it yet. */
+    void (*token)(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev);
+    /* It has been sent. */
+    void (*take)(const struct form *f, struct form_choice *c, const struct thermo_event *ev);
+    /* It is part of a whole answer: 0; -1: no memory, and nothing was added. */
+    int (*gather)(const struct form *f, struct form_choice *c, const struct thermo_event *ev);
+    /* The text has ended (c->stop). b: NULL where the answer is whole. */
+    void (*last)(const struct form *f, struct form_choice *c, struct buffer *b, const struct thermo_event *ev);
+    /* All have. ok: none failed. */
+    void (*end)(const struct form *f, const struct form_choice *c, struct buffer *b, const struct form_usage *u, int ok);
+    void (*fail)(const struct form *f, const struct form_choice *c, struct buffer *b, const char *message);
+    void (*whole)(const struct form *f, const struct form_choice *c, int n, struct buffer *b, const struct form_usage *u);
+};
+
+const struct form_ops *form_ops(enum ask_form kind);
+extern const struct form_ops form_messages_ops, form_responses_ops;
 
 void form_choice_init(struct form_choice *c, struct pool *pool);
 void form_choice_done(struct form_choice *c);
 size_t form_choice_bytes(const struct form_choice *c);
 
-/* A token's text and probabilities, into a choice: 0; -1: no memory, and nothing was added. */
-int form_gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev);
-
-/* "data: {...}\n\n": the first of a choice; one with a token; the last. */
-void form_first(const struct form *f, struct buffer *b, int choice);
-void form_token(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev);
-void form_count(const struct form *f, struct form_choice *c, const struct thermo_event *ev); /* once it has been sent */
-void form_last(const struct form *f, struct buffer *b, const struct thermo_event *ev, int calls);
-
-struct form_usage { int prompt, cached, made, thought; };
-void form_counts(const struct form *f, struct buffer *b, const struct form_usage *u); /* the event with the counts */
-
-/* A whole answer: form_head, form_put_choice of each, form_tail. */
-void form_head(const struct form *f, struct buffer *b);
-void form_put_choice(const struct form *f, struct buffer *b, const struct form_choice *c, int index, const char *reason);
-void form_tail(struct buffer *b, const struct form_usage *u);
-
-/* OpenAI's word for how a text ended; calls: how many there are in it. */
-const char *form_reason(const char *stop, int calls);
+/* A buffer's bytes behind those of another. */
+void form_append(struct buffer *b, const struct buffer *from);
+/* Room for what an event adds to c->text, at most: 0; -1: no memory. */
+int form_room(struct form_choice *c, const struct thermo_event *ev, size_t more);
 
 #endif

@@ -22,9 +22,10 @@
 
 static const struct opt_usage usage = {
     "thermo-serve", "--model FILE --plan FILE [-- OPTIONS OF THE ENGINE]",
-    "Serve a packed model by HTTP, in OpenAI's forms: POST /v1/chat/completions, streamed or not. Requests are answered together, as many "
-    "at once as the plan has sequences, and each has the text that it has alone. It listens on this machine alone (127.0.0.1). SIGTERM or "
-    "Ctrl-C: what is open is finished, nothing new is taken; a second one ends at once. Options of the engine, after --, are those of "
+    "Serve a packed model by HTTP, in OpenAI's and Anthropic's forms: POST /v1/chat/completions, /v1/responses, /v1/messages, streamed or "
+    "not. Requests are answered together, as many at once as the plan has sequences, and each has the text that it has alone. It "
+    "listens on this machine alone (127.0.0.1). SIGTERM or Ctrl-C: what is open is finished, nothing new is taken; a second one ends at "
+    "once. Options of the engine, after --, are those of "
     "'thermo-run serve'.",
     "  thermo-serve --model m.thermo --plan p.json --port 8080\n"
     "  thermo-serve --model m.thermo --plan p.json --memory 4GiB -- --threads 4 --thinking hide\n",

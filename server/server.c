@@ -1,22 +1,47 @@
 #include "server/server.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define JSON "application/json"
 
-static const char *kind_of(int status)
+/* Anthropic's names differ where they are given. */
+static const char *kind_of(int status, int anthropic)
 {
-    return status == 401 ? "authentication_error" : status == 403 ? "permission_error" : status == 404 ? "not_found_error"
-         : status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
+    static const struct { int status; const char *openai, *anthropic; } kinds[] = {
+        { 401, "authentication_error", NULL }, { 403, "permission_error", NULL }, { 404, "not_found_error", NULL },
+        { 413, "invalid_request_error", "request_too_large" }, { 429, "rate_limit_error", NULL },
+        { 503, "server_error", "overloaded_error" },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].status == status)
+            return anthropic && kinds[i].anthropic ? kinds[i].anthropic : kinds[i].openai;
+    return status < 500 ? "invalid_request_error" : anthropic ? "api_error" : "server_error";
 }
 
-void server_error_text(struct buffer *b, int status, const char *param, const char *code, const char *message)
+void server_error_text(struct buffer *b, enum ask_form form, int status, const char *param, const char *code, const char *message)
 {
+    const char *kind = kind_of(status, form == ASK_MESSAGES);
+    if (form == ASK_MESSAGES) {
+        buffer_printf(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", kind);
+        buffer_string(b, message);
+        buffer_printf(b, "}}");
+        return;
+    }
     buffer_printf(b, "{\"error\":{\"message\":");
     buffer_string(b, message);
-    buffer_printf(b, ",\"type\":\"%s\",\"param\":", kind_of(status));
+    buffer_printf(b, ",\"type\":\"%s\",\"param\":", kind);
     buffer_string(b, param);
     buffer_printf(b, ",\"code\":");
     buffer_string(b, code);
     buffer_printf(b, "}}");
+}
+
+/* Who asks at a path of Anthropic's understands its errors. */
+static enum ask_form form_of(const char *path)
+{
+    path += strncmp(path, "/v1/", 4) ? 0 : 3;
+    return !strcmp(path, "/messages") || !strncmp(path, "/messages/", 10) ? ASK_MESSAGES : ASK_CHAT;
 }
 
 /* How long until a place is likely free, from 1 to 60 s. */
@@ -36,7 +61,7 @@ void server_error(struct server *s, struct call *c, int status, const char *para
         snprintf(text, sizeof text, "%d", retry_s(s));
         call_set(c, "Retry-After", text);
     }
-    server_error_text(&b, status, param, code, message);
+    server_error_text(&b, form_of(call_path(c)), status, param, code, message);
     buffer_put(&b, "\n", 1, 1);
     call_reply_buffer(c, status, JSON, &b);
 }

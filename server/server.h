@@ -35,9 +35,9 @@ struct server {
     struct buffer line;               /* the stepping thread's: a piece of an answer */
 };
 
-/* {"error": ...}, with the headers that a status has. param, code: or NULL. */
+/* {"error": ...}, with the headers that a status has; at paths of messages in Anthropic's form. param, code: or NULL. */
 void server_error(struct server *s, struct call *c, int status, const char *param, const char *code, const char *message);
-void server_error_text(struct buffer *b, int status, const char *param, const char *code, const char *message);
+void server_error_text(struct buffer *b, enum ask_form form, int status, const char *param, const char *code, const char *message);
 
 /* For http_config: ctx is the server. */
 void server_http_error(void *ctx, struct call *c, int status, const char *message);

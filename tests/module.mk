@@ -35,8 +35,8 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 # Whether what two commands say of a plan agrees (explain and solve run as plan.sh, report.sh and describe.sh run them), and programs as other
 # tests run them, on a model that is downloaded and on the embedded one.
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
-# thermo-serve as Python's openai sees it, where that is installed: what server.sh asks, by other means and longer.
-TEST_SAME    += tests/cli/server-openai.sh
+# thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
+TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-openai.sh)
 # The page of thermo-serve in a browser, where there is one.
 TEST_SAME    += tests/cli/page.sh
 # What runs scripts and makefiles at length: 13 edges of 100,874, 51 of 518 CPU-seconds.
@@ -47,9 +47,9 @@ TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_
 TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 # A first answer: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out $(TEST_SAME) %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
-# Where threads meet, and the archives that these need: planner and profiler have no part in it, and need not be built for it.
+# Where threads meet (and the forms of answers), and the archives that these need: planner and profiler have no part in it, and need not be built for it.
 THREAD_LIBS  := $(B)/server.a $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
-TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,http pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,form http pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/print.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
@@ -187,7 +187,7 @@ $(filter-out $(FUZZ_LINES:%.c=$(B)/%),$(FUZZ_REPLAY)): $(B)/%: $(B)/%.o $(B)/tes
 $(FUZZ_LIBS): $(FUZZ_OBJS)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
-$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common) $(addprefix $(B)/server/,ask.o buffer.o door.o)
+$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common) $(addprefix $(B)/server/,ask.o ask_chat.o ask_messages.o ask_responses.o ask_tools.o buffer.o door.o talk.o)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
 $(FUZZ_LINES:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_RUNTIME) $(B)/link.flags

@@ -429,4 +429,5 @@ def main():
     return done()
 
 
-sys.exit(main())
+if __name__ == '__main__':
+    sys.exit(main())

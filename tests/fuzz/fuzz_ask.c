@@ -1,5 +1,6 @@
 /* Any bytes as a body of thermo-serve: an error that names a field of the body, or fields that the library reads, or refuses by name. The
- * first byte: 'c' a chat, 't' a text, 'd' headers (Host, Origin, Authorization and x-api-key, a line each) for the door. */
+ * first byte: 'c' a chat, 'm' messages, 'r' responses, 't' a text, 'd'
+ * headers (Host, Origin, Authorization and x-api-key, a line each) for the door. */
 #include "runtime/request.h"
 #include "server/ask.h"
 #include "server/door.h"
@@ -103,10 +104,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (!size)
         return 0;
-    shared.chat = data[0] == 'c' ? lines_chat() : NULL;
+    const enum ask_form form = data[0] == 'c' ? ASK_CHAT : data[0] == 'm' ? ASK_MESSAGES : data[0] == 'r' ? ASK_RESPONSES : ASK_TEXT;
+    shared.chat = form == ASK_TEXT ? NULL : lines_chat();
     if (data[0] == 'd')
         look((const char *)data + 1, size - 1);
     else
-        body((const char *)data + 1, size - 1, data[0] == 'c' ? ASK_CHAT : ASK_TEXT);
+        body((const char *)data + 1, size - 1, form);
     return 0;
 }

@@ -1,0 +1,133 @@
+/* Bodies of chat/completions and completions. */
+#include "server/ask_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int read_options(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    static const struct fields rows[] = {
+        TAKEN("include_usage"), { "include_obfuscation", FIELDS_NO_EFFECT, NULL }, { NULL, FIELDS_TAKEN, NULL },
+    };
+    int r = fields_check(v, rows, sizeof *rows, "\"stream_options\"", e);
+    const struct js *usage = js_get(v, "include_usage");
+    (void)f;
+    (void)body;
+    if (r == 0 && fields_given(usage) && js_bool(usage) < 0)
+        r = err_set(e, ERR_FORMAT, "\"stream_options\": \"include_usage\" is not true or false");
+    a->usage = js_bool(usage) == 1;
+    return r;
+}
+
+/* A string, or an array of one, or token ids. */
+static int read_prompt(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    int64_t id;
+    (void)body;
+    if (js_str(v))
+        return ask_add_json(a, f->to, v, e);
+    if (js_is_array(v) && js_len(v) == 1 && js_str(js_at(v, 0)))
+        return ask_add_json(a, f->to, js_at(v, 0), e);
+    if (js_is_array(v) && js_len(v) > 0 && js_int(js_at(v, 0), &id))
+        return ask_add_json(a, "tokens", v, e);
+    if (js_is_array(v) && js_len(v) == 1 && js_is_array(js_at(v, 0)))
+        return ask_add_json(a, "tokens", js_at(v, 0), e);
+    return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids; one prompt a request");
+}
+
+/* chat_template_kwargs, and reasoning_effort as a variable of that name. */
+static int read_args(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    const struct js *args = js_get(body, "chat_template_kwargs"), *effort = js_get(body, "reasoning_effort");
+    const char *how = js_str(effort);
+    (void)f;
+    (void)v;
+    if (fields_given(args) && !js_is_object(args))
+        return err_set(e, ERR_FORMAT, "\"chat_template_kwargs\" is not an object");
+    if (fields_given(effort) && (!how || strspn(how, "abcdefghijklmnopqrstuvwxyz") != strlen(how) || strlen(how) > 16))
+        return err_set(e, ERR_FORMAT, "\"reasoning_effort\" is not a word, as \"none\", \"low\", \"medium\" or \"high\"");
+    if (how && js_get(args, "reasoning_effort"))
+        return err_set(e, ERR_FORMAT, "\"reasoning_effort\" is a field, and in \"chat_template_kwargs\", too");
+    return ask_effort(a, args, how, e);
+}
+
+/* {"type": "text"}, or JSON of a schema, or any object of JSON. */
+static int read_format(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    static const struct fields rows[] = { TAKEN("type"), TAKEN("json_schema"), { NULL, FIELDS_TAKEN, NULL } };
+    static const struct fields schema_rows[] = {
+        { "name", FIELDS_NO_EFFECT, NULL }, { "description", FIELDS_NO_EFFECT, NULL }, { "strict", FIELDS_NO_EFFECT, NULL }, /* always */
+        TAKEN("schema"), { NULL, FIELDS_TAKEN, NULL },
+    };
+    const struct js *of = js_get(v, "json_schema");
+    int r = fields_check(v, rows, sizeof *rows, "\"response_format\"", e);
+    (void)body;
+    if (r == 0 && fields_given(of))
+        r = fields_check(of, schema_rows, sizeof *schema_rows, "\"response_format\": \"json_schema\"", e);
+    return r < 0 ? r : ask_add_format(a, f->row.name, v, of, e);
+}
+
+static int read_choices(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    double x = 0;
+    int r = ask_int(a, f, body, v, e);
+    js_num(v, &x);
+    a->n = r < 0 ? 1 : (int)x;
+    return r;
+}
+
+static int read_logprobs(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    int r = ask_bool(a, f, body, v, e);
+    a->logprobs = js_bool(v) == 1;
+    return r;
+}
+
+static int read_tops(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    if (a->form == ASK_CHAT && !a->logprobs)
+        return err_set(e, ERR_FORMAT, "\"top_logprobs\" needs \"logprobs\": true");
+    a->logprobs = 1;
+    return ask_int(a, f, body, v, e);
+}
+
+#define OPENAI \
+    SAMPLING, \
+    READ("stream_options", read_options, NULL), \
+    READ("stop", ask_stop, "stop"), \
+    RANGE("n", read_choices, "choices", 1, 4096), \
+    REFUSED("n_predict", "its name here is \"max_tokens\"")
+
+const struct field ask_chat_fields[] = {
+    OPENAI,
+    READ("messages", ask_copy, "messages"),
+    RANGE("max_completion_tokens", ask_length, "n", 0, 0x1p53),
+    RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
+    READ("logprobs", read_logprobs, NULL),
+    RANGE("top_logprobs", read_tops, "logprobs", 0, 20),
+    READ("chat_template_kwargs", read_args, "template_args"),
+    READ("reasoning_effort", read_args, "template_args"),
+    NO_EFFECT("store"),
+    READ("tools", ask_tools, "tools"),
+    READ("tool_choice", ask_tool_choice, "tool_choice"),
+    READ("parallel_tool_calls", ask_bool, NULL), /* a forced call is one; others are as many as the model makes */
+    IF_EMPTY("functions", "\"tools\" has them"),
+    DEFAULT("function_call", "\"none\" \"auto\"", "\"tools\" has functions"),
+    READ("response_format", read_format, NULL),
+    DEFAULT("modalities", "[\"text\"]", "models write text alone"),
+    DEFAULT("verbosity", "\"medium\"", "say it in a message"),
+    IF_EMPTY("audio", "models write text alone"),
+    IF_EMPTY("prediction", "the server guesses by itself where --guess is given"),
+    IF_EMPTY("web_search_options", "no program here opens a connection"),
+    IF_EMPTY("moderation", "answers are what the model writes"),
+    LAST
+}, ask_text_fields[] = {
+    OPENAI,
+    READ("prompt", read_prompt, "prompt"),
+    RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
+    DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
+    IF_EMPTY("echo", "put the prompt before the answer"),
+    IF_EMPTY("suffix", "models continue a text"),
+    RANGE("logprobs", read_tops, "logprobs", 0, 20),
+    LAST
+};

@@ -195,8 +195,8 @@ static void put_storage(struct point *all, const struct hw *h, const struct hw_s
     put_number(&p, "latency_ns_p50", s->latency_ns_p50, "ns");
     put_number(&p, "latency_ns_p99", s->latency_ns_p99, "ns");
     put_number(&p, "cpu_ns_per_read", s->cpu_ns_per_read, "ns");
-    put_number(&p, "together", s->together, "");
-    put_number(&p, "slots", s->slots, "");
+    put_number(&p, "batch_completion_share", s->batch_completion_share, "");
+    put_number(&p, "uncached_destination_ratio", s->uncached_destination_ratio, "");
     if (s->page_bytes)
         put_whole(&p, "page_bytes", s->page_bytes, "B");
     all->failed = p.failed;

@@ -500,11 +500,12 @@ static void on_storage(struct row *r, struct device *d)
     else if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s) &&
         !set_number(r, "latency_ns_p50", NS, &p->latency_ns_p50) &&
         !set_number(r, "latency_ns_p99", NS, &p->latency_ns_p99) &&
-        !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) && !set_number(r, "together", COUNT, &p->together) &&
-        !set_number(r, "slots", COUNT, &p->slots))
-        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read together slots "
-                         "page_bytes");
-    if (!r->failed && (p->together > 1 || p->slots > 1))
+        !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) &&
+        !set_number(r, "batch_completion_share", COUNT, &p->batch_completion_share) &&
+        !set_number(r, "uncached_destination_ratio", COUNT, &p->uncached_destination_ratio))
+        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read "
+                         "batch_completion_share uncached_destination_ratio page_bytes");
+    if (!r->failed && (p->batch_completion_share > 1 || p->uncached_destination_ratio > 1))
         bad(r, VALUE, "'%s' is not within 0..1", r->cell[VALUE]);
 }
 

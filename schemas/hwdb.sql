@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 7. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 1. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -23,22 +23,20 @@
 --   * origin says what a figure rests on: 'measured' here, 'published' elsewhere, or 'estimated';
 --     source says by whom, and for estimates how.
 --   * A reader refuses numbers that are negative or not finite, and a file whose tables are defined
---     otherwise than here. More views, indexes and tables of other names do no harm.
+--     otherwise than here. More views, indexes and tables of other names do no harm: what is added later
+--     without a new revision is a table that a reader may ignore, or has a row in `feature`.
 --
--- Revision log
---   1  first
---   2  calibration and calibration_term take the place of correction, which no program ever wrote. A writer
---      brings a database of revision 1 here; a reader takes it as it is.
---   3  conditions: when a table was measured, and what ran beside it. A writer brings an older database here; a
---      reader takes it as it is.
---   4  accelerator_memory and accelerator_conditions: what an accelerator's driver takes, and what ran beside its
---      measurement. As before, a writer brings an older database here.
---   5  storage_endings: how many reads in flight end together. As before, a writer brings an older database here.
---   6  storage_slots: what reads into memory that no cache holds lose. As before, a writer brings an older database here.
---   7  storage_pages: the pages that reads arrived in. As before, a writer brings an older database here.
+-- Revisions
+--   1  the first that was released, with version 0.2.0. Files of versions before it have the application_id 0x74686877;
+--      a reader refuses them by that, and `thermo-profile hardware` or `import` makes the database again.
 
-PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 7;
+PRAGMA application_id = 0x74636877; -- "tchw"
+PRAGMA user_version = 1;
+
+-- What a reader has to know of, by name, beyond the tables of this revision: it refuses a row that it does not know.
+CREATE TABLE feature (
+    name TEXT PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 63)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -169,6 +167,16 @@ CREATE TABLE storage (
     latency_ns_p50  REAL CHECK (latency_ns_p50 > 0),                      -- of one read, queueing included
     latency_ns_p99  REAL CHECK (latency_ns_p99 > 0),
     cpu_ns_per_read REAL CHECK (cpu_ns_per_read >= 0),                    -- user + system time of the lanes
+    -- Of the reads in flight, the share that is found ended at one moment, in the mean over reads: 1 where all of a queue end
+    -- together, as of drives whose interrupts wait until the queue is empty, 1 / queue_depth where each ends by itself.
+    batch_completion_share REAL CHECK (batch_completion_share > 0 AND batch_completion_share <= 1),
+    -- The rate of these reads where each goes to another place of 64 MiB, as to a slot of the cold cache, by their rate into buffers that
+    -- are used again: 1 where a drive writes to memory by itself, less where a processor copies (a paravirtual drive), for buffers
+    -- are in its caches.
+    uncached_destination_ratio REAL CHECK (uncached_destination_ratio > 0 AND uncached_destination_ratio <= 1),
+    -- Bytes of the pages that most of the memory was in which these reads arrived in: into pages of 4 KiB a paravirtual drive reads at
+    -- a fraction of the rate. The engine's memory is mapped as the probe's is, so that it has what the probe had on the same system.
+    page_bytes      INTEGER CHECK (page_bytes BETWEEN 1 AND 1099511627776),
     origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
     source          TEXT
 ) STRICT;
@@ -183,6 +191,7 @@ CREATE TABLE accelerator (
     addressable_bytes INTEGER CHECK (addressable_bytes > 0),
     launch_ns         REAL CHECK (launch_ns >= 0),   -- an empty launch, waited for
     shares_memory     INTEGER NOT NULL CHECK (shares_memory IN (0, 1)),
+    driver_bytes      INTEGER CHECK (driver_bytes > 0), -- of the process's memory, at most: opening it and building its programs
     origin            TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
     source            TEXT,
     UNIQUE (run_id, engine)
@@ -260,7 +269,7 @@ CREATE VIEW v_origin AS -- what each figure of an imported device rests on
     UNION ALL SELECT d.name, 'accelerator.' || p.engine, p.origin, p.source
     FROM accelerator p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id;
 
--- Revision 2: what running plans taught, in rows of its own, never over what was measured.
+-- What running plans taught, in rows of its own, never over what was measured.
 
 -- One `thermo-plan calibrate --store`. `thermo-plan solve --corrections` takes the newest (largest id) of the device
 -- whose hardware_hash is that of the figures as they are now: figures measured since want a calibration of their own.
@@ -293,16 +302,13 @@ CREATE VIEW v_calibration AS
     FROM calibration_term t JOIN calibration c ON c.id = t.calibration_id JOIN device d ON d.id = c.device_id
     ORDER BY 1, 2, 5;
 
--- Revision 3: what ran beside a measurement.
-
--- One row for each table that a run measured. An import brings the rows of the device that was exported. Where there
--- is none (databases of revision 1 and 2), run.started_at of a measurement says when, and nobody watched.
+-- What ran beside a measurement: one row for each table that a run measured. An import brings the rows of the device that was exported.
 -- marks: 'clean', or what was not kept below its limit (profiler/probe/watch.h), separated by spaces: 'others',
 --        'stolen', 'waited', 'memory', 'spread'. NULL: nobody watched.
 -- The shares are the largest of any window of samples that was kept.
 CREATE TABLE conditions (
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage')),
+    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator')),
     measured_at     TEXT NOT NULL,                    -- when its run began
     marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63),
     others          REAL CHECK (others >= 0),         -- CPU time of other programs / time of all CPUs
@@ -322,61 +328,3 @@ CREATE VIEW v_conditions AS
            round(100 * c.disturbed, 1) AS disturbed_percent
     FROM conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
     ORDER BY 1, 2, 3;
-
--- Revision 4: what accelerators take, and what ran beside their measurement.
-
--- Memory that opening an accelerator and building its programs took of the process at most, its buffers apart.
-CREATE TABLE accelerator_memory (
-    accelerator_id INTEGER PRIMARY KEY REFERENCES accelerator (id) ON DELETE CASCADE,
-    driver_bytes   INTEGER NOT NULL CHECK (driver_bytes >= 0)
-) STRICT;
-
--- As conditions, of the accelerators that a run measured. There is none before revision 4.
-CREATE TABLE accelerator_conditions (
-    run_id          INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
-    measured_at     TEXT NOT NULL,                    -- when its run began
-    marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63),
-    others          REAL CHECK (others >= 0),         -- CPU time of other programs / time of all CPUs
-    stolen          REAL CHECK (stolen >= 0),         -- time that the hypervisor gave others / time of all CPUs
-    waited_for_cpu  REAL CHECK (waited_for_cpu >= 0), -- share of time in which something waited for a CPU
-    short_of_memory REAL CHECK (short_of_memory >= 0), -- share of time in which something waited for memory
-    spread          REAL CHECK (spread >= 0),         -- (p90 - p10) / p50 of a point's samples, in the middle of all points
-    disturbed       REAL CHECK (disturbed BETWEEN 0 AND 1), -- share of samples in windows that are not clean
-    repeated        INTEGER CHECK (repeated >= 0),    -- samples that were taken again
-    paused_s        REAL CHECK (paused_s >= 0)        -- waiting for the machine to become quiet
-) STRICT;
-
-CREATE VIEW v_accelerator_conditions AS
-    SELECT d.name AS device, c.run_id AS run, c.measured_at, c.marks, round(100 * c.others, 1) AS others_percent,
-           round(100 * c.stolen, 1) AS stolen_percent, round(100 * c.spread, 1) AS spread_percent,
-           round(100 * c.disturbed, 1) AS disturbed_percent
-    FROM accelerator_conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
-    ORDER BY 1, 2;
-
--- Revision 5: how a drive ends reads.
-
--- Of the reads in flight, the share that is found ended at one moment, in the mean over reads: 1 where all of a queue end
--- together, as of drives whose interrupts wait until the queue is empty, 1 / queue_depth where each ends by itself.
-CREATE TABLE storage_endings (
-    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
-    together   REAL NOT NULL CHECK (together > 0 AND together <= 1)
-) STRICT;
-
--- Revision 6: where reads go to.
-
--- The rate of these reads where each goes to another place of 64 MiB, as to a slot of the cold cache, by their rate into buffers that are
--- used again, as in `storage`: 1 where a drive writes to memory by itself, less where a processor copies (a paravirtual drive), for
--- buffers are in its caches.
-CREATE TABLE storage_slots (
-    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
-    share      REAL NOT NULL CHECK (share > 0 AND share <= 1)
-) STRICT;
-
--- Revision 7: the pages that reads arrive in.
-
--- Bytes of the pages that most of the memory was in which these reads arrived in: into pages of 4 KiB a paravirtual drive reads at a fraction
--- of the rate. The engine's memory is mapped as the probe's is, so that it has what the probe had on the same system.
-CREATE TABLE storage_pages (
-    storage_id INTEGER PRIMARY KEY REFERENCES storage (id) ON DELETE CASCADE,
-    page_bytes INTEGER NOT NULL CHECK (page_bytes > 0)
-) STRICT;

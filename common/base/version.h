@@ -5,7 +5,7 @@
 
 /* Revisions of the formats, apart from the software's version. See schemas/. */
 #define TRACE_REVISION 1
-#define HWDB_REVISION 7
+#define HWDB_REVISION 1
 #define PLAN_REVISION 1
 #define PACK_REVISION 1
 

@@ -472,9 +472,9 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
                                   .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .page_bytes = s->page_bytes,
                                   .origin = HW_MEASURED };
         if (all.found > 0) /* a read is found with so many others in the mean */
-            row.together = fmin(1, all.squares / all.found / p->depth);
+            row.batch_completion_share = fmin(1, all.squares / all.found / p->depth);
         if (i + 1 < base->n_points && s->points[i + 1].slots)
-            row.slots = slots_share(s, p->block);
+            row.uncached_destination_ratio = slots_share(s, p->block);
         r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;

@@ -349,8 +349,8 @@ static struct js *storage_json(const struct hw *h)
         set_known(o, "latency_ns_p50", p->latency_ns_p50);
         set_known(o, "latency_ns_p99", p->latency_ns_p99);
         set_known(o, "cpu_ns_per_read", p->cpu_ns_per_read);
-        set_known(o, "together", p->together);
-        set_known(o, "slots", p->slots);
+        set_known(o, "batch_completion_share", p->batch_completion_share);
+        set_known(o, "uncached_destination_ratio", p->uncached_destination_ratio);
         if (p->page_bytes)
             js_set_u64(o, "page_bytes", p->page_bytes);
         js_set_str(o, "origin", hw_origin_name(p->origin));

@@ -59,7 +59,7 @@ every_point_has_its_samples()
 
 views_answer()
 {
-    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions v_accelerator_conditions; do
+    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions; do
         sqlite3 "$db" "SELECT * FROM $v" > /dev/null || return 1
     done
 }
@@ -76,12 +76,12 @@ d = json.load(open(sys.argv[1]))['devices'][0]
 assert d['name'] == 'box' and d['storage_points'] and d['compute'] and d['memory'] and len(d['hash']) == 32
 assert all(p['bytes_per_s_p50'] > 0 for p in d['storage_points'])
 for p in d['storage_points']: # a ring tells how many reads end together, of one all
-    assert ('together' in p) == (p['backend'] == 'io_uring'), p
+    assert ('batch_completion_share' in p) == (p['backend'] == 'io_uring'), p
     assert p.get('page_bytes', 4096) >= 4096, p
-    assert ('slots' in p) == (p['backend'] == 'io_uring' and p['pattern'] == 'random' and p['lanes'] == 1 and p['queue_depth'] <= 32 and
+    assert ('uncached_destination_ratio' in p) == (p['backend'] == 'io_uring' and p['pattern'] == 'random' and p['lanes'] == 1 and p['queue_depth'] <= 32 and
                               p['range_bytes'] == max(q['range_bytes'] for q in d['storage_points'])), p
-    assert 0 < p.get('slots', 1) <= 1, p
-    assert 'together' not in p or 1 / p['queue_depth'] <= p['together'] + 1e-9 <= 1 + 1e-9 and (p['queue_depth'] > 1 or p['together'] == 1), p
+    assert 0 < p.get('uncached_destination_ratio', 1) <= 1, p
+    assert 'batch_completion_share' not in p or 1 / p['queue_depth'] <= p['batch_completion_share'] + 1e-9 <= 1 + 1e-9 and (p['queue_depth'] > 1 or p['batch_completion_share'] == 1), p
 PY
 }
 
@@ -392,8 +392,8 @@ refuse "line 3, column 'key': 'depth=...' is missing" "X,storage,pattern=seq;blo
 refuse "line 3, column 'key': 'color' is no part of the key" "X,storage,$s;color=1,bytes_per_s,1,MB/s,published,s"
 refuse "line 3, column 'key': 'block' is there twice" "X,storage,$s;block=8KiB,bytes_per_s,1,MB/s,published,s"
 refuse "line 3, column 'key': core class 'huge' has no row" "X,storage,$s;class=huge,bytes_per_s,1,MB/s,published,s"
-refuse "line 3, column 'value': '1.5' is not within 0..1" "X,storage,$s,together,1.5,,published,s"
-refuse "line 3, column 'value': '1.5' is not within 0..1" "X,storage,$s,slots,1.5,,published,s"
+refuse "line 3, column 'value': '1.5' is not within 0..1" "X,storage,$s,batch_completion_share,1.5,,published,s"
+refuse "line 3, column 'value': '1.5' is not within 0..1" "X,storage,$s,uncached_destination_ratio,1.5,,published,s"
 refuse "line 3, column 'field': 'speed' is no field of table 'storage'" "X,storage,$s,speed,1,MB/s,published,s"
 refuse "line 3, column 'table': 'flash' is none of" "X,flash,,speed,1,MB/s,published,s"
 refuse "line 3, column 'origin': 'guess' is none of" "X,storage,$s,bytes_per_s,1,MB/s,guess,s"
@@ -439,7 +439,7 @@ shown()
         "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert d['kind'] == 'hardware' and d['revision'] == 7
+assert d['kind'] == 'hardware' and d['revision'] == 1
 phone = {x['name']: x for x in d['devices']}['OnePlus 12']
 assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
 assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])

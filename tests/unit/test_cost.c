@@ -27,7 +27,7 @@ static void ends_together(const struct hw *hw, const struct inputs *in, const st
     CHECK(hw->n_storage <= 64);
     memcpy(points, hw->storage_points, (size_t)hw->n_storage * sizeof *points);
     for (int i = 0; i < hw->n_storage; i++)
-        points[i].together = 1;
+        points[i].batch_completion_share = 1;
     with.storage_points = points;
     CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && near(r.together[0], 1));
     cost_layer_of(&with, in, s, &c, &r, 0, 1, &l, NULL);

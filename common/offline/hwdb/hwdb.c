@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { APPLICATION_ID = 0x74686877, READ_WAIT_MS = 5000 };
+enum { APPLICATION_ID = 0x74636877, FORMER_ID = 0x74686877 /* of versions before 0.2.0 */, READ_WAIT_MS = 5000 };
 #define MAX_FILE_BYTES (1ull << 30)
 
 static const char schema[] =
@@ -25,21 +25,9 @@ const char *const hwdb_origin_names[3] = { "measured", "published", "estimated" 
 const char *const hwdb_resident_names[2] = { "cache", "dram" };
 const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
 const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage", "accelerator" };
-static const char *const tables[] = { "device",  "fact_source", "core_class",
-                                      "run",     "compute",     "memory",
-                                      "storage", "accelerator", "accelerator_point",
-                                      "sample",  "calibration", "calibration_term", "conditions",
-                                      "accelerator_memory", "accelerator_conditions", "storage_endings", "storage_slots",
-                                      "storage_pages" };
+static const char *const tables[] = { "feature", "device", "fact_source", "core_class", "run", "compute", "memory", "storage",
+                                      "accelerator", "accelerator_point", "sample", "calibration", "calibration_term", "conditions" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
-
-/* Tables that a revision has: the first so many. */
-static int n_tables(int64_t revision)
-{
-    static const int of[] = { 10, 12, 13, 15, 16, 17, N_TABLES }; /* from revision 1 on */
-    _Static_assert(sizeof of / sizeof *of == HWDB_REVISION, "each has a number of tables");
-    return of[revision - 1];
-}
 
 const char *hw_pattern_name(enum hw_pattern p)
 {
@@ -141,13 +129,8 @@ void hwdb_harden(sqlite3 *db)
     sqlite3_exec(db, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
 }
 
-int hwdb_revision(sqlite3 *db, const char *path, int64_t *out, struct err *e)
-{
-    return get_pragma(db, path, "PRAGMA user_version", out, e);
-}
-
 /* Every table is defined by exactly the text that the schema gives it. */
-static int check_schema(sqlite3 *db, const char *path, int64_t revision, struct err *e)
+static int check_schema(sqlite3 *db, const char *path, struct err *e)
 {
     sqlite3 *ref = NULL;
     sqlite3_stmt *want = NULL, *have = NULL;
@@ -164,7 +147,7 @@ static int check_schema(sqlite3 *db, const char *path, int64_t revision, struct 
         r = hwdb_fail(db, path, "reading the schema", 0, e);
         goto out;
     }
-    for (int i = 0; i < n_tables(revision) && r == 0; i++) {
+    for (int i = 0; i < N_TABLES && r == 0; i++) {
         sqlite3_bind_text(want, 1, tables[i], -1, SQLITE_STATIC);
         sqlite3_bind_text(have, 1, tables[i], -1, SQLITE_STATIC);
         int rc = sqlite3_step(have);
@@ -192,9 +175,9 @@ out:
     return r;
 }
 
-static int check_integrity(sqlite3 *db, const char *path, int64_t revision, struct err *e)
+static int check_integrity(sqlite3 *db, const char *path, struct err *e)
 {
-    for (int i = 0; i < n_tables(revision); i++) {
+    for (int i = 0; i < N_TABLES; i++) {
         char sql[96];
         sqlite3_stmt *st = NULL;
         int r = 0;
@@ -218,35 +201,41 @@ static int check_integrity(sqlite3 *db, const char *path, int64_t revision, stru
     return 0;
 }
 
-static int check_revision(sqlite3 *db, const char *path, int64_t *out, struct err *e)
+static int check_revision(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t app = 0, revision = 0;
     int r;
     if ((r = get_pragma(db, path, "PRAGMA application_id", &app, e)) < 0 ||
         (r = get_pragma(db, path, "PRAGMA user_version", &revision, e)) < 0)
         return r;
+    if (app == FORMER_ID)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a hardware database made by a version before 0.2.0; make it again with 'thermo-profile "
+                       "hardware', or 'import' where its figures are a CSV's", path);
     if (app != APPLICATION_ID)
         return err_set(e, ERR_FORMAT,
                        "'%s' is not a hardware database (SQLite application_id %#llx, expected %#x)", path,
                        (unsigned long long)app, APPLICATION_ID);
-    if (revision > HWDB_REVISION)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "'%s' has revision %lld of the hardware database, this program knows up to %d", path,
+    if (revision != HWDB_REVISION)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' has revision %lld of the hardware database (user_version), this program knows %d", path,
                        (long long)revision, HWDB_REVISION);
-    if (revision < 1)
-        return err_set(e, ERR_FORMAT, "'%s': revision (user_version) %lld is not within 1..%d", path,
-                       (long long)revision, HWDB_REVISION);
-    *out = revision;
     return 0;
+}
+
+static int check_features(sqlite3 *db, const char *path, struct err *e)
+{
+    int64_t unknown = 0;
+    int r = get_pragma(db, path, "SELECT count(*) FROM feature", &unknown, e);
+    return r < 0 || !unknown ? r :
+           err_set(e, ERR_UNSUPPORTED, "'%s' needs %lld features that this build lacks: sqlite3 FILE 'SELECT name FROM feature' lists them",
+                   path, (long long)unknown);
 }
 
 int hwdb_check(sqlite3 *db, const char *path, struct err *e)
 {
-    int64_t revision = 0;
     int r;
-    if ((r = check_revision(db, path, &revision, e)) < 0 || (r = check_schema(db, path, revision, e)) < 0)
+    if ((r = check_revision(db, path, e)) < 0 || (r = check_schema(db, path, e)) < 0 || (r = check_integrity(db, path, e)) < 0)
         return r;
-    return check_integrity(db, path, revision, e);
+    return check_features(db, path, e);
 }
 
 /* SQLite gives some names a meaning of their own (":memory:", "file:"); a path with a slash is only a path. */
@@ -296,36 +285,13 @@ int hwdb_open_read(const char *path, int takes_back, sqlite3 **out, struct err *
     return 0;
 }
 
-/* ---- bringing up to date ---- */
-
-/* Leads on from the revision found to the newest, never back. A new file has none (0) and gets the schema; from
- * revision N leads what the schema says from the headline of revision N + 1 on. */
-static int lead_on(sqlite3 *db, const char *path, int64_t revision, struct err *e)
+/* A file without tables gets them; what else it may be hwdb_check says. */
+int hwdb_create(sqlite3 *db, const char *path, struct err *e)
 {
-    static const char what[] = "creating the tables";
-    if (revision == 0)
-        return hwdb_exec(db, path, schema, what, e);
-    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 7", what, e);
-    static const char *const next_of[] = { "\n-- Revision 2: ", "\n-- Revision 3: ", "\n-- Revision 4: ", "\n-- Revision 5: ",
-                                           "\n-- Revision 6: ", "\n-- Revision 7: " };
-    const char *next = next_of[revision - 1];
-    return r < 0 ? r : hwdb_exec(db, path, strstr(schema, next), what, e);
-}
-
-int hwdb_bring_up_to_date(sqlite3 *db, const char *path, struct err *e)
-{
-    int64_t revision = 0, app = 0, n = 0;
+    int64_t app = 0, n = 0;
     int r;
     if ((r = get_pragma(db, path, "PRAGMA application_id", &app, e)) < 0 ||
         (r = get_pragma(db, path, "SELECT count(*) FROM sqlite_schema", &n, e)) < 0)
         return r;
-    while ((r = get_pragma(db, path, "PRAGMA user_version", &revision, e)) == 0 && revision < HWDB_REVISION) {
-        if (revision < 0 || app != (n ? APPLICATION_ID : 0) || (revision > 0) != (n > 0))
-            break; /* not ours: check_revision says so */
-        if ((r = lead_on(db, path, revision, e)) < 0)
-            return r;
-        app = APPLICATION_ID;
-        n = N_TABLES;
-    }
-    return r;
+    return app == 0 && n == 0 ? hwdb_exec(db, path, schema, "creating the tables", e) : 0;
 }

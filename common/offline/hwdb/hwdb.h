@@ -85,8 +85,8 @@ struct hw_storage {
     struct hw_dist bytes_per_s;
     double latency_ns_p50, latency_ns_p99; /* 0: not known */
     double cpu_ns_per_read;                /* CPU time of submitting and reaping; 0: not known */
-    double together;                       /* share of the reads in flight that end at one moment, 0 to 1; 0: not known */
-    double slots;                          /* the rate of such reads into memory that no cache holds, as slots are, by that; 0: not known */
+    double batch_completion_share;         /* of the reads in flight that end at one moment, 0 to 1; 0: not known */
+    double uncached_destination_ratio;     /* the rate of such reads into memory that no cache holds, as slots are, by that; 0: not known */
     uint64_t page_bytes;                   /* pages of the memory that reads arrived in, most of it; 0: not known */
     enum hw_origin origin;
 };
@@ -238,7 +238,7 @@ double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum 
 double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q);
 double hw_storage_together(const struct hw *h, const struct hw_read *q); /* share of the reads in flight, of one lane */
 uint64_t hw_storage_page_bytes(const struct hw *h);                       /* the smallest hw_storage.page_bytes known; 0: none is */
-double hw_storage_slots(const struct hw *h, const struct hw_read *q);    /* hw_storage.slots; 1: not known */
+double hw_storage_slots(const struct hw *h, const struct hw_read *q);    /* hw_storage.uncached_destination_ratio; 1: not known */
 
 /* engines: "cpu". A missing random pattern is answered from seq. */
 double hw_memory_bytes_per_s(const struct hw *h, const char *engines, enum hw_pattern pattern,
@@ -306,7 +306,7 @@ struct hwdb_sample {
 
 /* Get ready to write: the path, its folder and, where it is there, the file are checked now, so that a long
  * measurement does not end in a refusal; nothing is created, changed (but for what a writer that died has left) or held until
- * hwdb_begin. Another application's file is ERR_FORMAT, a newer revision ERR_UNSUPPORTED. */
+ * hwdb_begin. Another application's file is ERR_FORMAT, another revision ERR_UNSUPPORTED. */
 int hwdb_open(const char *path, struct hwdb **out, struct err *e);
 void hwdb_close(struct hwdb *d); /* rolls back what was not committed, removes no file; accepts NULL */
 
@@ -317,7 +317,7 @@ void hwdb_wait(struct hwdb *d, double seconds);
 /* ERR_MISMATCH where a device of this name is there and was entered the other way (see hwdb_begin); 0 where there is none. */
 int hwdb_check_device(const char *path, const char *device, int imported, struct err *e);
 
-/* One short transaction: begin creates the file or brings it up to date (forward only) as needed, inserts or updates the
+/* One short transaction: begin creates the file as needed, inserts or updates the
  * device and inserts the run; add_* rows refer to it; commit makes it all visible at once. hwdb_begin before the commit
  * adds a further device to the same transaction. A device is either measured here or imported (its run has a
  * content_hash, whatever its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one;

@@ -49,16 +49,13 @@ int hwdb_connect(const char *name, int writing, struct sqlite3 **db);
 int hwdb_fail_beside(struct sqlite3 *db, const char *path, struct err *e);
 
 /* For an open handle: what a stranger's file may not do is switched off, and a reader waits a little for a lock; the
- * checks of hwdb_open_read; the tables of a new or older file made as this revision has them, in the caller's
- * transaction; statements without results; the path as SQLite takes it for no more than a path. */
+ * checks of hwdb_open_read; the tables of a new file made, in the caller's transaction; statements without results; the path as SQLite
+ * takes it for no more than a path. */
 void hwdb_harden(struct sqlite3 *db);
 int hwdb_check(struct sqlite3 *db, const char *path, struct err *e);
-int hwdb_bring_up_to_date(struct sqlite3 *db, const char *path, struct err *e);
+int hwdb_create(struct sqlite3 *db, const char *path, struct err *e);
 int hwdb_exec(struct sqlite3 *db, const char *path, const char *sql, const char *what, struct err *e);
 int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e);
-
-/* The revision of a database that is open. */
-int hwdb_revision(struct sqlite3 *db, const char *path, int64_t *out, struct err *e);
 
 /* 1 where memory is what the last call on db lacked (also what a NULL text may mean). */
 int hwdb_starved(struct sqlite3 *db);

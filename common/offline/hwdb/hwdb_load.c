@@ -303,8 +303,8 @@ static void each_storage(struct row *r, void *element, void *ctx)
     p->latency_ns_p99 = get_real(r, 13, 0);
     p->cpu_ns_per_read = get_real(r, 14, 0);
     p->origin = (enum hw_origin)get_choice(r, 15, hwdb_origin_names, 3);
-    p->together = get_real(r, 16, 0);
-    p->slots = get_real(r, 17, 0);
+    p->batch_completion_share = get_real(r, 16, 0);
+    p->uncached_destination_ratio = get_real(r, 17, 0);
     p->page_bytes = (uint64_t)get_int_or(r, 18, 0, 1, 1ll << 40);
 }
 
@@ -342,22 +342,11 @@ static void each_accel_point(struct row *r, void *element, void *ctx)
     p->origin = (enum hw_origin)get_choice(r, 9, hwdb_origin_names, 3);
 }
 
-#define ACCEL_COLUMNS "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin"
-#define STORAGE_COLUMNS                                                                                                            \
-    "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id, bytes_per_s_p10, "        \
-    "bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read, p.origin"
-#define TOGETHER      ", (SELECT together FROM storage_endings WHERE storage_id = p.id)"
-#define SLOTS         ", (SELECT share FROM storage_slots WHERE storage_id = p.id)"
-#define PAGES         ", (SELECT page_bytes FROM storage_pages WHERE storage_id = p.id)"
-#define DRIVER_BYTES  ", (SELECT driver_bytes FROM accelerator_memory WHERE accelerator_id = p.id)"
-
 static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
 {
     struct hw *h = l->h;
-    int64_t revision = 0;
     int r, n = 0;
-    if ((r = hwdb_revision(db, path, &revision, e)) < 0 ||
-        (r = read_rows(db, path, "compute",
+    if ((r = read_rows(db, path, "compute",
                        "SELECT p.id, core_class_id, kernel, tier, pattern, resident, threads, row_len, rows, batch,"
                        " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, p.origin" HWDB_COMPUTE_ROWS, id,
                        sizeof *h->compute, HW_MAX_POINTS, each_compute, l, (void **)&h->compute, &h->n_compute, e)) < 0 ||
@@ -366,13 +355,12 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        " bytes_per_s_p90, origin" HWDB_MEMORY_ROWS, id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l,
                        (void **)&h->memory, &h->n_memory, e)) < 0 ||
         (r = read_rows(db, path, "storage",
-                       revision >= 7 ? STORAGE_COLUMNS TOGETHER SLOTS PAGES HWDB_STORAGE_ROWS :
-                       revision >= 6 ? STORAGE_COLUMNS TOGETHER SLOTS ", NULL" HWDB_STORAGE_ROWS :
-                       revision >= 5 ? STORAGE_COLUMNS TOGETHER ", NULL, NULL" HWDB_STORAGE_ROWS :
-                                       STORAGE_COLUMNS ", NULL, NULL, NULL" HWDB_STORAGE_ROWS, id,
+                       "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id,"
+                       " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read, p.origin,"
+                       " batch_completion_share, uncached_destination_ratio, page_bytes" HWDB_STORAGE_ROWS, id,
                        sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l, (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
-        (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
-                       ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id,
+        (r = read_rows(db, path, "accelerator", "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin,"
+                       " driver_bytes" HWDB_ACCEL_ROWS, id,
                        sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
         (r = read_rows(db, path, "accelerator_point",
                        "SELECT p.id, accelerator_id, op, rows, cols, batch, ns_p10, ns_p50, ns_p90, p.origin"
@@ -416,34 +404,21 @@ static void each_conditions(struct row *r, void *element, void *ctx)
     c->paused_s = get_real(r, 10, 0);
 }
 
-/* The row of the run that a table's points are from; before revision 3 there is none, and the run itself says when it
- * measured. An import that brings no conditions has none. */
-#define STARTED_AT "CASE WHEN r.content_hash IS NULL THEN r.started_at END"
-#define RUN_OF(table, which)                                                                                            \
-    " WHERE r.id = (SELECT max(s.id) FROM run s WHERE s.device_id = ?1 AND EXISTS"                              \
+/* The row of the run that a table's points are from. An import that brings no conditions has none. */
+#define CONDITIONS_OF(table, which)                                                                                                  \
+    "SELECT run_id, measured_at, marks, others, stolen, waited_for_cpu, short_of_memory, spread, disturbed, repeated, paused_s"     \
+    " FROM conditions WHERE table_name = '" table "' AND run_id = (SELECT max(s.id) FROM run s WHERE s.device_id = ?1 AND EXISTS"   \
     " (SELECT 1 FROM " table " WHERE run_id = s.id" which "))"
-#define CONDITIONS_OF(table, which)                                                                                     \
-    { "SELECT r.id, " STARTED_AT " AS measured_at, NULL AS marks FROM run r" RUN_OF(table, which),                      \
-      "SELECT r.id, ifnull(c.measured_at, " STARTED_AT ") AS measured_at, marks, others, stolen, waited_for_cpu," \
-      " short_of_memory, spread, disturbed, repeated, paused_s"                                                  \
-      " FROM run r LEFT JOIN conditions c ON c.run_id = r.id AND c.table_name = '" table "'" RUN_OF(table, which) }
 
 static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
 {
-    static const char *const sql[HW_TABLES][2] = {
-        CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"), CONDITIONS_OF("storage", ""),
-        { "", "SELECT r.id, c.measured_at, marks, others, stolen, waited_for_cpu, short_of_memory, spread, disturbed, repeated, paused_s"
-              " FROM run r JOIN accelerator_conditions c ON c.run_id = r.id" RUN_OF("accelerator", "") }
-    };
-    int64_t revision = 0;
-    int r = hwdb_revision(db, path, &revision, e);
+    static const char *const sql[HW_TABLES] = { CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"),
+                                                CONDITIONS_OF("storage", ""), CONDITIONS_OF("accelerator", "") };
+    int r = 0;
     for (int t = 0; t < HW_TABLES && r == 0; t++) {
         struct hw_conditions *c = NULL;
         int n = 0;
-        if (t == HW_ACCELERATOR && revision < 4)
-            continue;
-        r = read_rows(db, path, t == HW_ACCELERATOR ? "accelerator_conditions" : "conditions", sql[t][revision >= 3], id, sizeof *c, 1,
-                      each_conditions, NULL, (void **)&c, &n, e);
+        r = read_rows(db, path, "conditions", sql[t], id, sizeof *c, 1, each_conditions, NULL, (void **)&c, &n, e);
         if (r == 0 && n == 1)
             h->conditions[t] = *c;
         free(c);
@@ -508,19 +483,13 @@ static int hash_device(struct hw *h, struct err *e)
                   8);
         hash_dist(s, &p->bytes_per_s);
         hash_dist(s, &(struct hw_dist){ p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read });
-        if (p->together > 0)
-            hash_real(s, p->together);
-        if (p->slots > 0)
-            hash_real(s, p->slots);
-        if (p->page_bytes)
-            hash_ints(s, (int64_t[]){ (int64_t)p->page_bytes }, 1);
+        hash_dist(s, &(struct hw_dist){ p->batch_completion_share, p->uncached_destination_ratio, (double)p->page_bytes });
     }
     for (int i = 0; i < h->n_accels; i++) {
         hash_update_str(s, h->accels[i].engine);
         hash_ints(s, (int64_t[]){ (int64_t)h->accels[i].addressable_bytes, h->accels[i].shares_memory }, 2);
         hash_real(s, h->accels[i].launch_ns);
-        if (h->accels[i].driver_bytes)
-            hash_ints(s, (int64_t[]){ (int64_t)h->accels[i].driver_bytes }, 1);
+        hash_update_u64(s, h->accels[i].driver_bytes);
     }
     for (int i = 0; i < h->n_accel_points; i++) {
         const struct hw_accel_point *p = &h->accel_points[i];
@@ -646,12 +615,11 @@ int hwdb_correct(const char *path, const struct hash128 *want, struct hw *h, str
 {
     sqlite3 *db = NULL;
     struct calibration_row *c = NULL;
-    int64_t id = 0, revision = 0;
+    int64_t id = 0;
     int n = 0, done = 0, r = hwdb_open_read(path, 0, &db, e);
     if (r < 0)
         return r;
-    if ((r = hwdb_revision(db, path, &revision, e)) == 0 && revision >= 2 &&
-        (r = find_device(db, path, h->name, &id, e)) == 0)
+    if ((r = find_device(db, path, h->name, &id, e)) == 0)
         r = read_rows(db, path, "calibration",
                       "SELECT id, hardware_hash FROM calibration WHERE device_id = ?1 ORDER BY id DESC", id, sizeof *c,
                       HW_MAX_POINTS, each_calibration, NULL, (void **)&c, &n, e);

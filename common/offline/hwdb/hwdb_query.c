@@ -159,9 +159,9 @@ static double storage_value(const struct hw_storage *p, enum storage_what what, 
     case CPU_NS:
         return p->cpu_ns_per_read;
     case TOGETHER:
-        return p->together;
+        return p->batch_completion_share;
     case SLOTS:
-        return p->slots;
+        return p->uncached_destination_ratio;
     case RATE:
         break;
     }

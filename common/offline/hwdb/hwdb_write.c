@@ -1,5 +1,5 @@
 /* Writing the hardware database. hwdb_open looks whether a file could be written and holds nothing, so that a
- * measurement of minutes stands in nobody's way; hwdb_begin opens it, makes or brings up to date its tables and begins
+ * measurement of minutes stands in nobody's way; hwdb_begin opens it, makes its tables where it is new, and begins
  * the one transaction that hwdb_commit ends. Two programs may write the same new file: SQLite's lock puts one after the
  * other, and the second finds the tables made. A file is never removed here, because whoever created it cannot know
  * who else has written it since. */
@@ -140,7 +140,7 @@ static int begin_writing(struct hwdb *d, struct err *e)
             r = err_set(e, ERR_SYS, "'%s' may not be written", d->path);
         else if ((r = hwdb_exec(d->db, d->path, "PRAGMA foreign_keys = ON; PRAGMA journal_mode = DELETE; BEGIN IMMEDIATE",
                                 "opening for writing", e)) == 0 &&
-                 (r = hwdb_bring_up_to_date(d->db, d->path, e)) == 0)
+                 (r = hwdb_create(d->db, d->path, e)) == 0)
             r = hwdb_check(d->db, d->path, e);
     }
     if (r < 0 && file_interrupted() && !d->interrupted)
@@ -371,40 +371,19 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
         d, "storage", &row, e,
         "INSERT INTO storage (run_id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes,"
         " core_class_id, bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99,"
-        " cpu_ns_per_read, origin, source)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) RETURNING id",
-        "isisiiiiIDdDDDDss", d->run_id, hwdb_backend_names[p->backend], (int64_t)p->direct,
+        " cpu_ns_per_read, origin, source, batch_completion_share, uncached_destination_ratio, page_bytes)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20) RETURNING id",
+        "isisiiiiIDdDDDDssDDI", d->run_id, hwdb_backend_names[p->backend], (int64_t)p->direct,
         hwdb_pattern_names[p->pattern], (int64_t)p->block_bytes, (int64_t)p->queue_depth, (int64_t)p->lanes,
         (int64_t)p->range_bytes, class_key(d, p->core_class), p->bytes_per_s.p10, p->bytes_per_s.p50,
         p->bytes_per_s.p90, p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read,
-        hwdb_origin_names[p->origin], source);
-    if (r == 0 && p->together > 0)
-        r = put(d, "storage_endings", NULL, e, "INSERT INTO storage_endings VALUES (?1, ?2)", "id", row, p->together);
-    if (r == 0 && p->slots > 0)
-        r = put(d, "storage_slots", NULL, e, "INSERT INTO storage_slots VALUES (?1, ?2)", "id", row, p->slots);
-    if (r == 0 && p->page_bytes > 0)
-        r = put(d, "storage_pages", NULL, e, "INSERT INTO storage_pages VALUES (?1, ?2)", "ii", row, (int64_t)p->page_bytes);
+        hwdb_origin_names[p->origin], source, p->batch_completion_share, p->uncached_destination_ratio, (int64_t)p->page_bytes);
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
-}
-
-static int add_accel_conditions(struct hwdb *d, const struct hw_conditions *c, struct err *e)
-{
-    char marks[HW_NAME];
-    if (!c->watched) /* the rest of the row is NULL */
-        return put(d, "accelerator_conditions", NULL, e, "INSERT INTO accelerator_conditions (run_id, measured_at) VALUES (?1, ?2)", "is",
-                   d->run_id, c->measured_at);
-    hw_marks_text(c->marks, marks);
-    return put(d, "accelerator_conditions", NULL, e,
-               "INSERT INTO accelerator_conditions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)", "issddddddid",
-               d->run_id, c->measured_at, marks, c->others, c->stolen, c->waited_for_cpu, c->short_of_memory, c->spread, c->disturbed,
-               (int64_t)c->repeated, c->paused_s);
 }
 
 int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e)
 {
     char marks[HW_NAME];
-    if (t == HW_ACCELERATOR)
-        return add_accel_conditions(d, c, e);
     if (!c->watched) /* the rest of the row is NULL */
         return put(d, "conditions", NULL, e, "INSERT INTO conditions (run_id, table_name, measured_at) VALUES (?1, ?2, ?3)",
                    "iss", d->run_id, hwdb_table_names[t], c->measured_at);
@@ -422,12 +401,9 @@ int hwdb_add_accel(struct hwdb *d, const struct hw_accel *p, const char *source,
     int r = put(d, "accelerator", &d->accel_id[d->n_accels], e,
                 "INSERT INTO accelerator (run_id, engine, description, addressable_bytes, launch_ns, "
                 "shares_memory, origin,"
-                " source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id",
-                "issIDiss", d->run_id, p->engine, p->description, (int64_t)p->addressable_bytes, p->launch_ns,
-                (int64_t) !!p->shares_memory, hwdb_origin_names[p->origin], source);
-    if (r == 0 && p->driver_bytes)
-        r = put(d, "accelerator_memory", NULL, e, "INSERT INTO accelerator_memory VALUES (?1, ?2)", "ii", d->accel_id[d->n_accels],
-                (int64_t)p->driver_bytes);
+                " source, driver_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id",
+                "issIDissI", d->run_id, p->engine, p->description, (int64_t)p->addressable_bytes, p->launch_ns,
+                (int64_t) !!p->shares_memory, hwdb_origin_names[p->origin], source, (int64_t)p->driver_bytes);
     if (r == 0)
         d->n_accels++;
     return r;

@@ -6,6 +6,7 @@
 #include "common/base/js.h"
 #include "common/base/print.h"
 #include "common/base/progress.h"
+#include "common/base/size.h"
 
 #include "runtime/cmd.h"
 #include "runtime/generate.h"
@@ -28,8 +29,8 @@ static const struct opt_usage usage = {
     "Answer requests without loading the model again. Each line of standard input is a JSON object: a request with \"id\" and \"prompt\" "
     "(or \"tokens\"), and what differs from the options here: \"n\", \"temp\", \"top_k\", \"top_p\", \"min_p\", \"repeat_penalty\", "
     "\"repeat_last_n\", \"presence_penalty\", \"frequency_penalty\", \"logit_bias\", \"logprobs\", \"seed\", \"stop\", "
-    "\"ignore_eos\"; or {\"cancel\": ID}. With --chat the prompt is a user's message, or "
-    "\"messages\" are a conversation. Each line of standard output is an object with \"type\": ready, token, done, error, summary. "
+    "\"ignore_eos\"; or {\"cancel\": ID}, or {\"memory\": SIZE} (--elastic). With --chat the prompt is a user's message, or "
+    "\"messages\" are a conversation. Each line of standard output is an object with \"type\": ready, token, done, error, memory, summary. "
     "Requests are made together, as many at once as there are sequences, and each gives what it gives alone. At the end of the input "
     "those that are open are finished. docs/batches.md has the fields.",
     "  echo '{\"id\": 1, \"prompt\": \"Once upon a time\", \"n\": 20}' | thermo-run serve --stdio --model m.thermo --plan p.json\n",
@@ -169,10 +170,14 @@ static int answer(void *ctx, const struct thermo_event *ev)
 }
 
 /* An object with the library's description, and what is ours. */
-static void say_state(const struct serve *v, const char *type, double ms)
+static void say_state(const struct serve *v, const char *type, const char *id, double ms)
 {
     char *text = thermo_describe(v->t);
     print("{\"type\":\"%s\",", type);
+    if (*id) {
+        say_id(id);
+        print(",");
+    }
     if (text)
         print_data(text + 1, strlen(text) - 2);
     if (ms >= 0)
@@ -246,6 +251,32 @@ static void cancel(struct serve *v, const struct js *line)
         say_error(*id ? id : js_str(j) ? js_str(j) : "", THERMO_E_USAGE, "\"cancel\": no request with this id is open");
 }
 
+/* Another limit, as --memory or in bytes; the answer says that it holds. */
+static void resize(struct serve *v, const struct js *line)
+{
+    static const struct fields only[] = { { "memory", FIELDS_TAKEN, NULL }, { "id", FIELDS_TAKEN, NULL }, { NULL, FIELDS_TAKEN, NULL } };
+    struct err e = { 0 };
+    struct thermo_error why = { 0 };
+    char id[ID_BYTES + 1];
+    const struct js *j = js_get(line, "memory");
+    const char *text = js_str(j);
+    int64_t n = 0, start = progress_now_ns();
+    uint64_t bytes = 0;
+    int r = fields_check(line, only, sizeof *only, "a memory limit", &e), named = id_of(js_get(line, "id"), id);
+    if (r == 0 && text)
+        r = size_parse(text, &bytes, &e);
+    else if (r == 0 && js_int(j, &n) && n > 0)
+        bytes = (uint64_t)n;
+    else if (r == 0)
+        r = err_set(&e, ERR_FORMAT, "\"memory\": a size is needed, as \"18MiB\", or a number of bytes");
+    if (r == 0 && thermo_resize(v->t, bytes, &why) < 0)
+        r = err_set(&e, why.code, "\"memory\": %s", why.message);
+    if (r < 0)
+        say_error(named ? id : "", e.code, e.msg);
+    else
+        say_state(v, "memory", id, (double)(progress_now_ns() - start) / 1e6);
+}
+
 /* A request of its own, which has an id that no other has. 1: it has to wait. */
 static int submit(struct serve *v, const char *id, int64_t choices, const char *line, size_t len)
 {
@@ -277,17 +308,19 @@ static int take_line(struct serve *v, const char *line, size_t len, int full)
     int64_t choices = 1;
     snprintf(name, sizeof name, "line %llu", (unsigned long long)v->n_lines + 1);
     struct js *j = js_parse_within(line, len, v->json_bytes, name, &e);
-    const struct js *ends = js_get(j, "cancel");
+    const struct js *ends = js_get(j, "cancel"), *memory = js_get(j, "memory");
     int named = id_of(js_get(j, "id"), id) || !js_is_object(j) || js_get(j, "id"); /* what is wrong with one, the library says */
     if (!j)
         say_error("", e.code, e.msg);
     else if (ends)
         cancel(v, j);
+    else if (memory)
+        resize(v, j);
     else if (!named)
         say_error("", THERMO_E_FORMAT, "a request has an \"id\"");
     js_int(js_get(j, "choices"), &choices); /* the library says what is wrong with it */
     js_free(j);
-    if (j && !ends && named)
+    if (j && !ends && !memory && named)
         waits = full || submit(v, id, choices, line, len);
     v->n_lines += !waits;
     return waits;
@@ -397,11 +430,11 @@ static int run(struct serve *v, char **argv, struct err *e)
     int r = look(v, e);
     if (r < 0)
         return r;
-    say_state(v, "ready", -1);
+    say_state(v, "ready", "", -1);
     int64_t start = progress_now_ns();
     r = loop(v, asked, e);
     if (r == 0 || r == ERR_INTR)
-        say_state(v, "summary", (double)(progress_now_ns() - start) / 1e6);
+        say_state(v, "summary", "", (double)(progress_now_ns() - start) / 1e6);
     return r;
 }
 

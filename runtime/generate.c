@@ -96,10 +96,13 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
         { .name = "schemas", .type = OPT_INT, .dest = &a->setup.schemas, .arg = "N", .min = 0, .max = 4096,
           .help = "Keep memory for so many different schemas at once (\"schema\", \"json\" and \"tool_choice\" of requests).",
           .def = "0: none" },
+        { .name = "elastic", .type = OPT_SIZE, .dest = &a->setup.elastic, .arg = "SIZE", .min = 1,
+          .help = "The memory limit may change while it runs, down to SIZE: all but the neurons in memory is what the plan has for SIZE.",
+          .def = "it does not change" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
-    _Static_assert(sizeof own / sizeof own[0] == 12, "GENERATE_SERVE_OPTIONS counts them");
+    _Static_assert(sizeof own / sizeof own[0] == 13, "GENERATE_SERVE_OPTIONS counts them");
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);

@@ -52,7 +52,7 @@ void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
-#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + GENERATE_PREFIX_OPTIONS + 12)
+#define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + GENERATE_PREFIX_OPTIONS + 13)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */

@@ -68,7 +68,7 @@ static uint64_t limit_at(const char *base, const char *dir, const char *file)
 }
 
 /* This process's own group; a limit of a parent shows there in v1 only, so v2 climbs. */
-static uint64_t cgroup_limit(void)
+uint64_t machine_group_bytes(void)
 {
     char text[4096], dir[512];
     uint64_t best = 0;
@@ -95,9 +95,14 @@ static uint64_t cgroup_limit(void)
     return best;
 }
 
+uint64_t machine_free_bytes(void)
+{
+    return field_kb("/proc/meminfo", "MemAvailable:");
+}
+
 uint64_t machine_available_bytes(void)
 {
-    uint64_t free_bytes = field_kb("/proc/meminfo", "MemAvailable:"), limit = cgroup_limit();
+    uint64_t free_bytes = machine_free_bytes(), limit = machine_group_bytes();
     return limit && (!free_bytes || limit < free_bytes) ? limit : free_bytes;
 }
 

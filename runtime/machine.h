@@ -7,7 +7,9 @@
 uint64_t machine_peak_bytes(void);      /* VmHWM: largest resident set so far */
 uint64_t machine_resident_bytes(void);  /* VmRSS: resident set now */
 uint64_t machine_arguments_bytes(void); /* of the command line and the environment */
-uint64_t machine_available_bytes(void); /* the smaller of MemAvailable and this process's cgroup limit (v1 or v2) */
+uint64_t machine_free_bytes(void);      /* MemAvailable */
+uint64_t machine_group_bytes(void);     /* the limit of this process's cgroup (v1 or v2) */
+uint64_t machine_available_bytes(void); /* the smaller of MemAvailable and this process's cgroup limit */
 int machine_cpus(void);                 /* CPUs this process may run on */
 
 /* After start-up has parsed its inputs, before the arena is touched: give back freed heap, and pages of code and constants, which

@@ -360,7 +360,7 @@ static int check_batch(const struct setup *s, struct err *e)
 
 /* ---- making it fit ---- */
 
-static uint64_t taken_beside(const struct setup *s)
+uint64_t setup_taken_beside(const struct setup *s)
 {
     const struct budget_choice *c = &s->config.choice;
     uint64_t context = (uint64_t)c->context, sequences = (uint64_t)c->max_batch;
@@ -382,7 +382,7 @@ static int try_fit(struct setup *s, struct err *e)
     struct engine_config *c = &s->config;
     struct budget_model m;
     pack_budget_model(s->pack, &m);
-    uint64_t beside = taken_beside(s), memory = s->memory_bytes > beside ? s->memory_bytes - beside : 0;
+    uint64_t beside = setup_taken_beside(s), memory = s->memory_bytes > beside ? s->memory_bytes - beside : 0;
     struct plan_fit f = { .model = &m, .memory_bytes = memory, .choice = c->choice, .hot = s->hot, .cold = s->cold,
                           .streamed = s->streamed, .lower_chunk = !s->args.chunk,
                           .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
@@ -479,8 +479,11 @@ static int take_plan(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     r = check_pair(&s->args, &p, s->pack, e);
-    if (r == 0)
-        r = take_limit(s, &p, choose_limit(&p, s), e);
+    if (r == 0) {
+        const struct plan_limit *l = choose_limit(&p, s);
+        r = s->args.elastic ? setup_elastic_open(s, &p, &l, e) : 0;
+        r = r < 0 ? r : take_limit(s, &p, l, e);
+    }
     plan_done(&p);
     return r;
 }
@@ -490,9 +493,9 @@ static void say_scaled(const struct setup *s)
     char memory[24], planned[24];
     size_format(s->memory_bytes, memory, sizeof memory);
     size_format(s->limit.memory_bytes, planned, sizeof planned);
-    if (s->scaled && taken_beside(s) && s->memory_bytes >= s->limit.memory_bytes)
+    if (s->scaled && setup_taken_beside(s) && s->memory_bytes >= s->limit.memory_bytes)
         log_info("of %s %s takes %s: fewer neurons stay in memory than planned", memory, beside_what(s),
-                 size_format(taken_beside(s), planned, sizeof planned));
+                 size_format(setup_taken_beside(s), planned, sizeof planned));
     else if (s->scaled)
         log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
                  "planned",
@@ -527,6 +530,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     take_threads(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = setup_accel_open(s, e)) < 0 ||
         (r = open_tokenizer(s, e)) < 0 || (r = add_beside(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
+        (s->elastic && (r = setup_elastic_begin(s, e)) < 0) ||
         (!s->tokenizer && (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0))
         goto fail;
     setup_accel_always(s);
@@ -544,6 +548,7 @@ void setup_close(struct setup *s)
         s->config.accel.accel->backend->close(s->config.accel.accel);
     tokenizer_close(s->tokenizer);
     pack_close(s->pack);
+    setup_elastic_close(s);
     free(s->hot);
     free(s->cold);
     free(s->always);
@@ -570,8 +575,8 @@ static void say_decided(const struct setup *s)
         if (i != BUDGET_ENGINE && i != BUDGET_ROOM) /* "beside" has them */
             log_debug("account: %-10s %s", budget_item_name((enum budget_item)i),
                       size_format(s->budget.item[i], bytes, sizeof bytes));
-    if (taken_beside(s))
-        log_debug("account: %-10s %s", "beside", size_format(taken_beside(s), bytes, sizeof bytes));
+    if (setup_taken_beside(s))
+        log_debug("account: %-10s %s", "beside", size_format(setup_taken_beside(s), bytes, sizeof bytes));
     for (int l = 0; l < s->pack->h.n_layers; l++) {
         const struct layout_shape *of = layout_of(shapes, l);
         uint64_t hot = 0, slots = 0, units = 0;

@@ -21,6 +21,7 @@ struct setup_accel_args {            /* options of an accelerator, as they were 
 struct setup_args {
     const char *model, *plan, *cpu;
     uint64_t memory;                 /* 0: the plan's */
+    uint64_t elastic;                /* 0, or the limit may change while the model runs, down to so many bytes */
     uint64_t beside, beside_per_token; /* bytes of it that the command takes itself, and for each position of the context; */
     uint64_t beside_per_sequence, beside_per_place; /* for each sequence, and for each position of each of these */
     int schemas;                     /* different ones that requests may have at once */
@@ -49,6 +50,7 @@ struct setup {
     struct plan_limit limit;         /* as chosen, without its arrays */
     struct plan_figures predicted;   /* of batch 1; layers is NULL, */
     double terms[PLAN_TERMS];        /* by what takes its time, ns */
+    struct setup_elastic *elastic;   /* the plan's limits, or NULL */
     int scaled;                      /* hot or cold is smaller than planned, */
     int other;                       /* or the mode or the accelerator is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */
@@ -96,6 +98,10 @@ static inline double setup_guess_ns(const struct setup *s, enum plan_source sour
     const struct plan_guesses *g = setup_guesses(s);
     return g && g->source == source ? g->guess_ns : 0;
 }
+
+/* With --elastic: another limit from here on, between passes. Where it is smaller it holds when this is back. ERR_UNSUPPORTED,
+ * ERR_INFEASIBLE, ERR_NOMEM, ERR_LIMIT: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: as of engine_resize. */
+int setup_resize(struct setup *s, struct engine *g, uint64_t memory, struct err *e);
 
 /* Can the model's last tokens be taken back, as guesses that do not come true are? ERR_UNSUPPORTED: it has recurrent layers. */
 int setup_can_guess(const struct setup *s, struct err *e);

@@ -17,4 +17,17 @@ uint64_t setup_accel_bytes(const struct setup *s);
 /* When it fits: in predicted mode what it has in every pass of decoding is not predicted. */
 void setup_accel_always(struct setup *s);
 
+/* ---- setup_elastic.c ---- */
+
+/* Keeps the plan's limits. *l is chosen for the limit that it begins with; it becomes the one for --elastic, and s->memory_bytes that. */
+int setup_elastic_open(struct setup *s, const struct plan *p, const struct plan_limit **l, struct err *e);
+
+/* When all that stays is chosen, for --elastic: the limit that it begins with. */
+int setup_elastic_begin(struct setup *s, struct err *e);
+
+void setup_elastic_close(struct setup *s);
+
+/* ---- setup.c ---- */
+uint64_t setup_taken_beside(const struct setup *s);
+
 #endif

@@ -2,6 +2,7 @@
  *
  *     submit (any thread)      prepares a request under `preparing`, then queues it under `lock`
  *     cancel (any thread)      sets a flag under `lock`
+ *     resize (any thread)      between passes: it has the turn that a step gives up after each, and before others that want it
  *     step (one thread)        takes what is queued, ends what is cancelled, offers paused tokens again, makes a pass
  *
  * The batch and all that is below it belong to the stepping thread. A place (struct place) is FREE, PREPARING (its submitter's), QUEUED or
@@ -21,6 +22,8 @@
 #include "runtime/identity.h"
 #include "runtime/inputs.h"
 #include "runtime/report.h"
+#include "runtime/thermo_args.h"
+#include "runtime/turn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +31,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define IN_FLIGHT  4        /* requests per sequence that are made or wait */
@@ -116,6 +118,7 @@ struct thermo {
     size_t room;            /* for one of these */
     struct cancel own, *cancel;
     int pipe[2];
+    struct turn turn;       /* of who uses the engine; taken before: */
     pthread_mutex_t lock, preparing;
     /* guarded by lock */
     struct place *first, *last;
@@ -173,56 +176,6 @@ void thermo_free(void *p)
 }
 
 /* ---- opening ---- */
-
-static void take_word(char **argv, size_t *n, char **at, const char *word)
-{
-    argv[(*n)++] = strcpy(*at, word);
-    *at += strlen(word) + 1;
-}
-
-static const struct opt_usage usage = { "thermo-run serve", "", "", NULL, NULL };
-
-/* The command line that the options are. Its strings are in t->words, for what is parsed points to them. */
-static int parse(struct thermo *t, const struct thermo_options *o, struct err *e)
-{
-    char memory[24], sequences[16];
-    const char *const own[][2] = { { "--model", o->model }, { "--plan", o->plan }, { "--memory", o->memory_bytes ? memory : NULL },
-                                   { "--sequences", o->sequences ? sequences : NULL } };
-    size_t n_own = sizeof own / sizeof *own, n = 0, bytes = 8, n_more = 0;
-    snprintf(memory, sizeof memory, "%lluB", (unsigned long long)o->memory_bytes);
-    snprintf(sequences, sizeof sequences, "%d", o->sequences);
-    while (o->more && o->more[n_more])
-        bytes += strlen(o->more[n_more++]) + 1;
-    for (size_t i = 0; i < n_own; i++)
-        bytes += own[i][1] ? strlen(own[i][0]) + strlen(own[i][1]) + 2 : 0;
-    char **argv = malloc((1 + 2 * n_own + n_more + 1) * sizeof *argv);
-    char *at = t->words = malloc(bytes + 1);
-    if (!argv || !at) {
-        free(argv);
-        return err_set(e, ERR_NOMEM, "out of memory for options");
-    }
-    take_word(argv, &n, &at, "thermo");
-    for (size_t i = 0; i < 2 * n_own; i++)
-        if (own[i / 2][1])
-            take_word(argv, &n, &at, own[i / 2][i % 2]);
-    for (size_t i = 0; i < n_more; i++)
-        take_word(argv, &n, &at, o->more[i]);
-    argv[n] = NULL;
-    struct opt rows[GENERATE_SERVE_OPTIONS + 1] = { 0 };
-    int n_pos = 0, r = 0;
-    generate_serve_options(rows, &t->args);
-    for (size_t i = n - n_more; i < n && r == 0; i++) /* would be printed */
-        if (!strncmp(argv[i], "--help", 6) || !strcmp(argv[i], "-h"))
-            r = err_set(e, ERR_USAGE, "options.more has %s: thermo-run serve %s prints what there is", argv[i], argv[i]);
-    if (r == 0)
-        r = opt_parse(rows, &usage, (int)n, argv, &n_pos, e);
-    if (r == 0 && n_pos)
-        r = err_set(e, ERR_USAGE, "options.more: unexpected argument '%s'", argv[1]);
-    free(argv);
-    if (r == 0 && t->args.seed == UINT64_MAX && getrandom(&t->args.seed, 4, 0) == 4)
-        t->args.seed &= UINT32_MAX; /* short enough to type again */
-    return r < 0 ? r : generate_check_serve(&t->args, e);
-}
 
 static int on_token(void *ctx, struct batch_text *b, int32_t id);
 static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const struct err *why);
@@ -357,6 +310,7 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     t->cancel = o.cancel ? (struct cancel *)(void *)o.cancel : &t->own;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->preparing, NULL);
+    turn_init(&t->turn);
     generate_args_init(&t->args);
     t->args.messages = o.messages;
     t->args.reserved = o.reserved_bytes;
@@ -364,7 +318,7 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     t->args.requests = o.requests;
     t->args.known = t->known = o.before != NULL;
     t->args.chat = t->args.conversation = o.conversation;
-    if ((r = parse(t, &o, &e)) == 0 && (r = check_conversation(&o, &t->args, &e)) == 0) {
+    if ((r = thermo_args(&o, &t->args, &t->words, &e)) == 0 && (r = check_conversation(&o, &t->args, &e)) == 0) {
         if (o.conversation)
             t->args.setup.batch = t->args.requests = 1;
         t->args.setup.cancel = t->cancel;
@@ -400,6 +354,7 @@ void thermo_close(struct thermo *t)
     free(t->words);
     pthread_mutex_destroy(&t->lock);
     pthread_mutex_destroy(&t->preparing);
+    turn_done(&t->turn);
     free(t);
 }
 
@@ -625,8 +580,8 @@ char *thermo_describe(struct thermo *t)
     if (!f)
         return NULL;
     fputc('{', f);
-    report_configuration(f, &t->set.setup, t->set.engine);
     pthread_mutex_lock(&t->lock);
+    report_configuration(f, &t->set.setup, t->set.engine);
     print_json_to(f, ",\"pack_hash\":\"%s\",\"run_hash\":\"%s\",\"template\":%s,\"calls\":\"%s\",\"schemas\":%d", t->pack_hash,
                   t->run_hash, t->set.shared.chat ? "true" : "false",
                   calls_form_names[t->set.shared.chat && t->args.calls ? chat_form(t->set.shared.chat) : CALLS_NONE],
@@ -968,19 +923,29 @@ static void wait(struct thermo *t, int wait_ms)
             continue;
 }
 
+/* What is asked for, and a pass, between which others may have the engine. */
+static int step(struct thermo *t, int *any, struct err *e)
+{
+    turn_take(&t->turn);
+    take_asked(t);
+    *any = offer_held(t);
+    int r = pass(t, e);
+    copy_counts(t);
+    if (r == 0 && cancel_asked(t->cancel))
+        r = err_set(e, ERR_INTR, "interrupted");
+    for (int i = 0; r == ERR_INTR && i < t->set.n; i++)
+        if (t->places[i].ended)
+            end_cancelled(t, &t->places[i]);
+    turn_give(&t->turn);
+    return r;
+}
+
 int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *error)
 {
     struct err e = { 0 };
     int64_t end = wait_ms < 0 ? INT64_MAX : progress_now_ns() + (int64_t)wait_ms * 1000000;
     for (;;) {
-        take_asked(t);
-        int any = offer_held(t), r = pass(t, &e);
-        copy_counts(t);
-        if (r == 0 && cancel_asked(t->cancel))
-            r = err_set(&e, ERR_INTR, "interrupted");
-        for (int i = 0; r == ERR_INTR && i < t->set.n; i++)
-            if (t->places[i].ended)
-                end_cancelled(t, &t->places[i]);
+        int any, r = step(t, &any, &e);
         if (r < 0)
             return fail(error, &e);
         int64_t now = progress_now_ns();
@@ -988,4 +953,18 @@ int thermo_step(struct thermo *t, int wait_ms, struct thermo_error *error)
             return r > 0 || any;
         wait(t, wait_ms < 0 ? -1 : (int)((end - now + 999999) / 1000000));
     }
+}
+
+int thermo_resize(struct thermo *t, uint64_t memory_bytes, struct thermo_error *error)
+{
+    struct err e = { 0 };
+    int r = !t->started ? err_set(&e, ERR_USAGE, "the model is not loaded yet") :
+            turn_claim(&t->turn) < 0 ? err_set(&e, ERR_USAGE, "a sink cannot change the memory limit: a pass is under way") : 0;
+    if (r < 0)
+        return fail(error, &e);
+    pthread_mutex_lock(&t->lock); /* of those who look at what changes */
+    r = setup_resize(&t->set.setup, t->set.engine, memory_bytes, &e);
+    pthread_mutex_unlock(&t->lock);
+    turn_give(&t->turn);
+    return r < 0 ? fail(error, &e) : 0;
 }

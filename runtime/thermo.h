@@ -224,6 +224,13 @@ THERMO_API void thermo_wake(struct thermo *t);
  * caller's, for thermo_free. Any thread. */
 THERMO_API char *thermo_describe(struct thermo *t);
 
+/* Another limit of memory from here on, where options.more has "--elastic" and the least that there may be. Requests that are open go on
+ * and make the tokens that they make otherwise. It waits for the pass under way; where the limit is smaller, it holds when this is back
+ * (make it hold then, and of a larger one before). 0. INFEASIBLE, UNSUPPORTED, MEMORY, LIMIT: refused, nothing has changed. IO, FORMAT:
+ * the limit holds, but neurons could not be read; the next pass tries again. USAGE: called from a sink. Any thread but while
+ * options.before is called. */
+THERMO_API int thermo_resize(struct thermo *t, uint64_t memory_bytes, struct thermo_error *e);
+
 /* Tokens of a text as a prompt has them: the caller's, for thermo_free. special: control tokens are
  * found in it. Any thread. */
 THERMO_API int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int special, int32_t **ids, size_t *n,

@@ -290,6 +290,65 @@ void cache_unpin_first(struct cache *c, uint32_t i)
         list_prepend(c, i);
 }
 
+/* Of slot i, to the free slot j. */
+static void renumber(struct cache *c, uint32_t i, uint32_t j)
+{
+    struct slot *s = slots(c);
+    struct level *l = &levels(c)[level_of(c, s[i].unit)];
+    s[j] = s[i];
+    *(s[j].prev == CACHE_NONE ? &l->head : &s[s[j].prev].next) = j;
+    *(s[j].next == CACHE_NONE ? &l->tail : &s[s[j].next].prev) = j;
+    map_of(c)[s[j].unit] = j;
+    s[i].state = SLOT_FREE;
+}
+
+/* No more than n units stay, all of them on lists, in the first n slots. */
+static void gather(struct cache *c, uint32_t n, const struct cache_moves *m)
+{
+    struct slot *s = slots(c);
+    uint32_t used = 0, to = 0;
+    for (uint32_t i = 0; i < c->n_slots; i++) {
+        if (s[i].state != SLOT_FREE && (!s[i].listed || !m->stays(m->ctx, s[i].unit))) {
+            if (s[i].listed)
+                list_remove(c, i);
+            forget(c, i);
+        }
+        used += s[i].state != SLOT_FREE;
+    }
+    for (uint32_t i; used > n; used--) {
+        i = victim(c);
+        list_remove(c, i);
+        forget(c, i);
+    }
+    for (uint32_t i = n; i < c->n_slots; i++) {
+        if (s[i].state == SLOT_FREE)
+            continue;
+        while (s[to].state != SLOT_FREE)
+            to++;
+        renumber(c, i, to);
+        m->move(m->ctx, i, to);
+    }
+}
+
+void cache_resize(struct cache *c, uint32_t n_slots, const struct cache_moves *m)
+{
+    uint32_t had = c->n_slots;
+    if (!had || !n_slots) {
+        cache_init(c, c->n_units, n_slots, c->policy);
+        return;
+    }
+    gather(c, n_slots, m);
+    memmove(slots(c) + n_slots, slots(c) + had, (size_t)c->n_units * (sizeof(uint32_t) + 1)); /* map and counts */
+    c->n_slots = n_slots;
+    c->stats = (struct cache_stats){ 0 };
+    c->free_head = CACHE_NONE;
+    for (uint32_t i = n_slots; i-- > 0;)
+        if (i >= had || slots(c)[i].state == SLOT_FREE) {
+            slots(c)[i] = (struct slot){ .unit = CACHE_NONE, .next = c->free_head };
+            c->free_head = i;
+        }
+}
+
 int cache_full(const struct cache *c)
 {
     return c->free_head == CACHE_NONE;

@@ -53,6 +53,15 @@ void cache_drop(struct cache *c, uint32_t slot);
 void cache_unpin(struct cache *c, uint32_t slot);
 /* The same, but the unit is not wanted again soon: of its level it is the first to go. */
 void cache_unpin_first(struct cache *c, uint32_t slot);
+/* As many slots from here on, in the same place, which has cache_bytes() of the more of both numbers: between passes. What is pinned or
+ * loading, and units for which stays() is 0, are gone; then victims go, as admissions would choose them, until the others fit. Of those
+ * that stay move() copies the data from slot to slot, lower ones; order and counts are what they were, statistics begin anew. */
+struct cache_moves {
+    int (*stays)(void *ctx, uint32_t unit);
+    void (*move)(void *ctx, uint32_t from, uint32_t to);
+    void *ctx;
+};
+void cache_resize(struct cache *c, uint32_t n_slots, const struct cache_moves *m);
 int cache_full(const struct cache *c);              /* 1: no slot is free, so that what is admitted drives something out */
 
 /* A token (or batch step) has passed: ageing. */

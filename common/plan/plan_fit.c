@@ -101,6 +101,17 @@ static int lower_neurons(struct plan_fit *f, struct err *e)
     return r;
 }
 
+static int lower_only_neurons(struct plan_fit *f, struct err *e)
+{
+    int r = lower_neurons(f, e);
+    f->scaled = 1;
+    if (r == 0) { /* too much without any: the floor, with what is fixed */
+        f->budget.floor = f->budget.total;
+        return below_floor(f, e);
+    }
+    return r < 0 ? r : 0;
+}
+
 /* ---- predictors ---- */
 
 uint64_t plan_fit_predictor_bytes(const struct plan_fit *f)
@@ -145,6 +156,8 @@ int plan_fit(struct plan_fit *f, struct err *e)
     f->choice.cold = f->cold;
     f->scaled = f->uncoalesced = 0;
     int r = fits(f, e);
+    if (r == 0 && f->fixed)
+        return lower_only_neurons(f, e);
     while (r == 0 && f->lower_chunk && f->choice.prefill_chunk > 1 && f->budget.floor > f->memory_bytes) {
         f->choice.prefill_chunk /= 2;
         r = fits(f, e);

@@ -18,6 +18,7 @@ struct plan_fit {
     uint32_t *hot, *cold;               /* [n_layers][blocks][parts] neurons; [n_layers][parts] slots */
     const uint64_t *predictors;         /* [n_layers]: bytes of a layer's predictors, 0 where it runs exactly; NULL: none */
     unsigned char *streamed;            /* [n_layers], with predictors: those that are read whenever they are used */
+    int fixed;                          /* 1: nothing but hot and cold gives way */
     int lower_chunk;                    /* 1: choice.prefill_chunk gives way first, by halves, where the floor does not fit with it */
     /* Filled: */
     struct budget budget;               /* of the lowered choice */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE  4096u
+#define PAGE  ARENA_SLACK
 #define PIECE (2u << 20) /* that one thread touches at a time */
 
 /* Staging first: the mapping begins with huge pages (pages.h), and what does not fill one is at its end. Then the cold cache, whose slots
@@ -21,54 +21,158 @@ static const enum budget_item order[] = {
     BUDGET_INDEX,
 };
 
+/* What a limit changes is at the end. */
+static const enum budget_item elastic_order[] = {
+    BUDGET_STAGING, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_HOT, BUDGET_COLD, BUDGET_CHECKS, BUDGET_INDEX,
+};
+_Static_assert(sizeof elastic_order == sizeof order, "the same items");
+#define N_ITEMS (sizeof order / sizeof order[0])
+#define N_FIXED 5 /* of elastic_order */
+
 /* What the account calls index has the kernel's page tables in it, which are not ours to map. */
 static uint64_t mapped(const struct budget *b, enum budget_item i)
 {
     return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
 }
 
+static uint64_t up_page(uint64_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Offsets of the items; their end. */
+static uint64_t place(const struct budget *b, const enum budget_item *items, int elastic, uint64_t at[N_ITEMS])
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < N_ITEMS; i++) {
+        at[i] = elastic && items[i] == BUDGET_COLD ? up_page(end) : end;
+        end = at[i] + mapped(b, items[i]);
+    }
+    return up_page(end);
+}
+
+size_t arena_elastic_bytes(const struct budget *b)
+{
+    uint64_t at[N_ITEMS];
+    return (size_t)place(b, elastic_order, 1, at);
+}
+
+size_t arena_place(const struct arena *a, const struct budget *b, struct arena_item item[BUDGET_ITEMS])
+{
+    uint64_t at[N_ITEMS], end = place(b, elastic_order, 1, at);
+    for (size_t i = 0; i < N_ITEMS; i++) {
+        size_t size = (size_t)mapped(b, elastic_order[i]);
+        item[elastic_order[i]] = (struct arena_item){ a->base + at[i], size, i < N_FIXED ? a->item[elastic_order[i]].used : size };
+    }
+    return (size_t)end;
+}
+
+struct range {
+    uint8_t *from, *to;
+};
+
 /* Every page of pieces [begin, end) of PIECE bytes. */
 static void touch(void *ctx, int begin, int end, int worker)
 {
-    const struct arena *a = ctx;
-    size_t from = (size_t)begin * PIECE, to = (size_t)end * PIECE < a->bytes ? (size_t)end * PIECE : a->bytes;
+    const struct range *a = ctx;
+    size_t bytes = (size_t)(a->to - a->from), from = (size_t)begin * PIECE, to = (size_t)end * PIECE < bytes ? (size_t)end * PIECE : bytes;
     (void)worker;
     for (size_t i = from; i < to; i += PAGE)
-        ((volatile uint8_t *)a->base)[i] = 0;
+        ((volatile uint8_t *)a->from)[i] = 0;
 }
 
-int arena_open(struct arena *a, struct pool *pool, const struct budget *b, int lock, struct err *e)
+/* By all threads, for the kernel zeroes each page when it is touched; mlock, which would do that with one, then finds them there. */
+static void touch_all(struct pool *pool, uint8_t *from, uint8_t *to)
 {
-    uint64_t bytes = 0;
+    struct range r = { from, to };
+    pool_for(pool, (int)((to - from + PIECE - 1) / PIECE), 1, touch, &r);
+}
+
+/* Addresses that are ours, and nothing else. What was there goes, with its page tables. */
+static int leave(uint8_t *from, uint8_t *to)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return from == to || mmap(from, (size_t)(to - from), PROT_NONE, flags, -1, 0) != MAP_FAILED;
+}
+
+int arena_open(struct arena *a, struct pool *pool, const struct budget *b, size_t reserve, int lock, struct err *e)
+{
+    const enum budget_item *items = reserve ? elastic_order : order;
+    uint64_t at[N_ITEMS], bytes = place(b, items, reserve > 0, at), all = reserve > bytes ? reserve : bytes;
     *a = (struct arena){ 0 };
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
-        bytes += mapped(b, order[i]);
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    uint8_t *m = pages_map((size_t)bytes);
+    uint8_t *m = pages_map((size_t)all);
     if (!m)
-        return err_sys(e, ERR_NOMEM, "cannot map %llu bytes", (unsigned long long)bytes);
+        return err_sys(e, ERR_NOMEM, "cannot map %llu bytes", (unsigned long long)all);
     a->base = m;
     a->bytes = (size_t)bytes;
-    /* By all threads, for the kernel zeroes each page when it is touched; mlock, which would do that with one, then finds them there. */
-    pool_for(pool, (int)((bytes + PIECE - 1) / PIECE), 1, touch, a);
+    a->reserved = reserve ? (size_t)all : 0;
+    if (!leave(m + bytes, m + all))
+        return err_sys(e, ERR_NOMEM, "cannot reserve %llu bytes", (unsigned long long)all);
+    touch_all(pool, m, m + a->bytes);
     if (lock) {
         a->locked = mlock(m, a->bytes) == 0;
         a->lock_errno = a->locked ? 0 : errno;
     }
-    uint8_t *at = a->base;
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-        a->item[order[i]].at = at;
-        a->item[order[i]].size = (size_t)mapped(b, order[i]);
-        at += mapped(b, order[i]);
+    for (size_t i = 0; i < N_ITEMS; i++) {
+        a->item[items[i]].at = a->base + at[i];
+        a->item[items[i]].size = (size_t)mapped(b, items[i]);
     }
     a->page_bytes = pages_size(a->base, a->bytes);
     return 0;
 }
 
+static int grow(struct arena *a, struct pool *pool, uint8_t *from, uint8_t *to, struct err *e)
+{
+    if (to > a->base + a->reserved)
+        return err_set(e, ERR_LIMIT, "%zu bytes of memory; %zu are reserved", (size_t)(to - a->base), a->reserved);
+    if (mprotect(from, (size_t)(to - from), PROT_READ | PROT_WRITE) < 0)
+        return err_sys(e, ERR_NOMEM, "cannot map %zu more bytes", (size_t)(to - from));
+    madvise(from, (size_t)(to - from), MADV_HUGEPAGE);
+    touch_all(pool, from, to);
+    if (a->locked && mlock(from, (size_t)(to - from)) < 0) {
+        a->locked = 0;
+        a->lock_errno = errno;
+    }
+    return 0;
+}
+
+/* The end may lie within a huge page, which goes as a whole or not at all: it is made small ones first, as MADV_FREE does with a huge page
+ * of which it is given a part, and only with one that is not locked. */
+static int shrink(struct arena *a, uint8_t *from, uint8_t *to, struct err *e)
+{
+    size_t huge = pages_huge_size(), into = huge ? (uintptr_t)from % huge : 0;
+    uint8_t *begin = into < (size_t)(from - a->base) ? from - into : a->base;
+    uint8_t *next = into ? from + (huge - into) : from, *part = next < to ? next : to;
+    if (a->locked)
+        munlock(begin, (size_t)(to - begin));
+#ifdef MADV_FREE
+    if (into)
+        madvise(from, (size_t)(part - from), MADV_FREE);
+#endif
+    if (!leave(from, to))
+        return err_sys(e, ERR_NOMEM, "cannot give %zu bytes back", (size_t)(to - from));
+    if (a->locked && into && mlock(begin, (size_t)(from - begin)) < 0) {
+        a->locked = 0;
+        a->lock_errno = errno;
+    }
+    return 0;
+}
+
+int arena_resize(struct arena *a, struct pool *pool, size_t bytes, struct err *e)
+{
+    uint8_t *old = a->base + a->bytes, *end = a->base + bytes;
+    int r = end > old ? grow(a, pool, old, end, e) : end < old ? shrink(a, end, old, e) : 0;
+    if (r == 0) {
+        a->bytes = bytes;
+        a->page_bytes = pages_size(a->base, a->bytes);
+    }
+    return r;
+}
+
 void arena_close(struct arena *a)
 {
     if (a->base)
-        munmap(a->base, a->bytes);
+        munmap(a->base, a->reserved ? a->reserved : a->bytes);
     *a = (struct arena){ 0 };
 }
 

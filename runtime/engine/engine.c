@@ -66,11 +66,30 @@ static void take_scratch(struct engine *g)
     }
 }
 
-static void take_regions(struct engine *g)
+void engine_index(struct engine *g)
 {
     const struct budget_choice *c = &g->c.choice;
     size_t layers = (size_t)g->h.n_layers, parts = (size_t)g->n_parts, blocks = (size_t)g->n_blocks;
     uint64_t hot = 0, cold = 0, checks = 0;
+    for (size_t l = 0; l < layers; l++)
+        for (size_t p = 0; p < parts; p++) {
+            const struct layout_shape *shape = layout_of(g->shapes, (int)l);
+            g->cold_at[l * parts + p] = cold;
+            cold += (c->cold ? c->cold[l * parts + p] : 0) * budget_slot_bytes(shape, (int)p);
+            for (size_t b = 0; b < blocks; b++) {
+                size_t i = engine_hot_index(g, (int)l, (int)b, (int)p);
+                g->hot_at[i] = hot;
+                g->verifier.checks_at[i] = checks / sizeof *g->verifier.checks;
+                checks += budget_check_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
+                hot += budget_hot_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
+            }
+        }
+}
+
+static void take_regions(struct engine *g)
+{
+    const struct budget_choice *c = &g->c.choice;
+    size_t layers = (size_t)g->h.n_layers, parts = (size_t)g->n_parts, blocks = (size_t)g->n_blocks;
     struct arena *a = &g->arena;
     g->staging = arena_take(a, BUDGET_STAGING, a->item[BUDGET_STAGING].size);
     if (c->area_bytes)
@@ -82,23 +101,12 @@ static void take_regions(struct engine *g)
     g->verifier.checks_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->verifier.checks_at);
     g->cold_at = arena_take(a, BUDGET_INDEX, layers * parts * sizeof *g->cold_at);
     g->caches = arena_take(a, BUDGET_INDEX, layers * parts * sizeof(void *));
-    for (size_t l = 0; l < layers; l++)
-        for (size_t p = 0; p < parts; p++) {
-            const struct layout_shape *shape = layout_of(g->shapes, (int)l);
-            uint32_t slots = c->cold ? c->cold[l * parts + p] : 0;
-            uint32_t units = shape->part[p].n_units * (uint32_t)blocks;
-            g->cold_at[l * parts + p] = cold;
-            cold += slots * budget_slot_bytes(shape, (int)p);
-            void *mem = arena_take(a, BUDGET_INDEX, cache_bytes(units, slots));
-            g->caches[l * parts + p] = cache_init(mem, units, slots, g->c.policy);
-            for (size_t b = 0; b < blocks; b++) {
-                size_t i = engine_hot_index(g, (int)l, (int)b, (int)p);
-                g->hot_at[i] = hot;
-                g->verifier.checks_at[i] = checks / sizeof *g->verifier.checks;
-                checks += budget_check_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
-                hot += budget_hot_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
-            }
-        }
+    for (size_t i = 0; i < layers * parts; i++) {
+        uint32_t slots = c->cold ? c->cold[i] : 0;
+        uint32_t units = layout_of(g->shapes, (int)(i / parts))->part[i % parts].n_units * (uint32_t)blocks;
+        g->caches[i] = cache_init(arena_take(a, BUDGET_INDEX, cache_bytes(units, slots)), units, slots, g->c.policy);
+    }
+    engine_index(g);
 }
 
 static int open_dense(struct engine *g, struct err *e)
@@ -145,13 +153,13 @@ static int set_up(struct engine *g, struct err *e)
     for (int i = 0; i < model_depth(&g->h); i++)
         graph_layer(&g->h, i, &g->graph[i]);
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
-        (r = arena_open(&g->arena, g->pool, &g->budget, c->mlock, e)) < 0)
+        (r = arena_open(&g->arena, g->pool, &g->budget, c->reserve, c->mlock, e)) < 0)
         return r;
     take_regions(g);
     take_scratch(g);
     int64_t start = progress_now_ns();
     if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_checks(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
-        (r = load_neurons_hot(g, e)) < 0 || (r = load_neurons_cold(g, e)) < 0)
+        (r = load_neurons_hot(g, NULL, e)) < 0 || (r = load_neurons_cold(g, e)) < 0)
         return r;
     g->loading.bytes = g->io->bytes;
     g->loading.ns = (uint64_t)(progress_now_ns() - start);

@@ -85,6 +85,7 @@ struct engine_config {
     void *dump_ctx;
     int dump_layer;
     int mlock;
+    size_t reserve;               /* 0; else it is elastic, with this much address space for what the arena may have (arena.h) */
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it, a larger one, such as a
                                    * prompt's, by the choice's threads and depth. They outlive the engine */
@@ -129,6 +130,16 @@ struct engine_stats {
  * stderr), opens the read backend, starts the workers. ERR_UNSUPPORTED, ERR_FORMAT (damage), ERR_IO, ERR_NOMEM. */
 int engine_open(const struct engine_config *c, struct engine **out, struct err *e);
 void engine_close(struct engine *g); /* accepts NULL */
+
+/* An elastic engine, between passes: other neurons stay in memory, with room for others; the arrays are as in choice.hot and choice.cold,
+ * which they replace, and outlive the engine. Sequences, logits and hidden states stay what they are. When it is back no more memory is
+ * taken than the account of the new choice has, and ARENA_SLACK; until then no more than the larger of both.
+ * ERR_NOMEM, ERR_LIMIT, and ERR_SYS: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: the memory is the new choice's, and what could
+ * not be read is read again by the next pass, which fails where that does. */
+int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, struct err *e);
+
+/* Bytes to reserve for what an account has, of which the regions of neurons are the largest. */
+size_t engine_reserve_bytes(const struct budget *b);
 
 /* 1 <= n <= max(prefill_chunk, max_batch). In predicted mode a neuron counts for the tokens for which it is predicted, so
  * that how tokens are grouped changes no bit here either.

@@ -66,6 +66,7 @@ struct engine {
     int expected_of, n_expected;   /* n_expected 0: none are */
     uint64_t pass;                 /* passes begun */
     int broken, lost;              /* a pass failed: renew first; reads never came back: there is no more reading */
+    int unloaded;                  /* a resize failed: what is resident is not there, and loaded first */
     struct engine_accel *accel;    /* or NULL */
     struct engine_stats stats, base; /* base: what reset subtracts (counters of caches, io and pipeline) */
 };
@@ -99,6 +100,9 @@ static inline int engine_streams(const struct engine *g, int layer)
     return g->c.streamed && g->c.streamed[layer] && g->c.predictor[layer] >= 0;
 }
 
+/* ---- engine.c ---- */
+void engine_index(struct engine *g); /* fills hot_at, cold_at and checks_at in, for the choice */
+
 /* ---- load.c ---- */
 int load_begin(struct engine *g, struct err *e); /* opens a read backend for what follows, into g->io */
 void load_drain(struct engine *g); /* after an error: waits for reads that point to what the caller will free */
@@ -107,13 +111,18 @@ int load_checks(struct engine *g, struct err *e);
 /* ---- load_predictors.c ---- */
 int load_predictors(struct engine *g, struct err *e);
 /* ---- load_neurons.c ---- */
-int load_neurons_hot(struct engine *g, struct err *e);
+int load_neurons_hot(struct engine *g, const uint32_t *had, struct err *e); /* had: as choice.hot, of what is there; NULL: nothing */
 int load_neurons_cold(struct engine *g, struct err *e);
 
 /* ---- engine_reading.c ---- */
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
 int engine_open_reading(struct engine *g, struct err *e);
+int engine_stop_reading(struct engine *g, struct err *e); /* waits for reads; counters are kept */
+void engine_empty_caches(struct engine *g);
 int engine_renew(struct engine *g, struct err *e);
+
+/* ---- engine_resize.c ---- */
+int engine_reload(struct engine *g, const uint32_t *had, struct err *e); /* after engine_stop_reading: checksums, and neurons beyond had */
 
 /* ---- engine_accel.c ---- */
 int engine_accel_open(struct engine *g, struct err *e);   /* when all weights are there */

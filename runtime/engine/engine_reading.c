@@ -86,9 +86,7 @@ int engine_open_reading(struct engine *g, struct err *e)
     return g->pipe ? 0 : e->code;
 }
 
-/* A pass that failed leaves reads in flight, pinned units, and units in the cache that nobody has verified. All of that goes: reads
- * are waited for, caches begin empty. KV rows that it wrote are beyond their sequence's end. */
-int engine_renew(struct engine *g, struct err *e)
+int engine_stop_reading(struct engine *g, struct err *e)
 {
     const struct budget_scratch *s = &g->scratch;
     if (g->pipe)
@@ -100,15 +98,32 @@ int engine_renew(struct engine *g, struct err *e)
     g->io = NULL;
     pipeline_free(g->pipe);
     g->pipe = NULL;
-    for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
-        const struct layout_part *lp = &layout_of(g->shapes, i / g->n_parts)->part[i % g->n_parts];
-        cache_init(g->caches[i], lp->n_units * (uint32_t)g->n_blocks, cache_slots(g->caches[i]), g->c.policy);
-    }
     memset(g->pipe_memory.reads, 0, s->reads);
     memset(g->pipe_memory.gather, 0, s->gather);
     memset(g->pipe_memory.entries, 0, (size_t)s->blocks * s->entries);
     if (g->pipe_memory.predict)
         memset(g->pipe_memory.predict, 0, s->predict);
+    return 0;
+}
+
+void engine_empty_caches(struct engine *g)
+{
+    for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
+        const struct layout_part *lp = &layout_of(g->shapes, i / g->n_parts)->part[i % g->n_parts];
+        cache_init(g->caches[i], lp->n_units * (uint32_t)g->n_blocks, cache_slots(g->caches[i]), g->c.policy);
+    }
+}
+
+/* A pass that failed leaves reads in flight, pinned units, and units in the cache that nobody has verified. All of that goes: reads
+ * are waited for, caches begin empty. KV rows that it wrote are beyond their sequence's end. */
+int engine_renew(struct engine *g, struct err *e)
+{
+    int r = engine_stop_reading(g, e);
+    if (r < 0)
+        return r;
+    engine_empty_caches(g);
+    if (g->unloaded && (r = engine_reload(g, NULL, e)) < 0)
+        return r;
     return engine_open_reading(g, e);
 }
 

@@ -20,7 +20,7 @@
 int load_begin(struct engine *g, struct err *e)
 {
     uint64_t align = g->shapes->l.block_bytes > 4096 ? g->shapes->l.block_bytes : 4096;
-    uint64_t least = budget_staging_bytes(&g->shapes->kind[0]), size = g->arena.item[BUDGET_KV].size;
+    uint64_t least = budget_staging_bytes(&g->shapes->kind[0]), size = g->dense ? 0 : g->arena.item[BUDGET_KV].size; /* in use by then */
     uint64_t skip = (align - (uintptr_t)g->kv % align) % align, room = size > skip ? size - skip : 0;
     g->load_at = g->kv + skip;
     g->load_piece = (uint32_t)(room / LOAD_DEPTH < LOAD_PIECE ? room / LOAD_DEPTH / align * align : LOAD_PIECE);
@@ -187,7 +187,8 @@ int load_checks(struct engine *g, struct err *e)
     struct hash *h = hash_new();
     if (!h)
         return err_set(e, ERR_NOMEM, "out of memory for a checksum");
-    g->verifier.checks = arena_take(&g->arena, BUDGET_CHECKS, g->arena.item[BUDGET_CHECKS].size);
+    g->verifier.checks = (uint32_t *)(void *)g->arena.item[BUDGET_CHECKS].at;
+    g->arena.item[BUDGET_CHECKS].used = g->arena.item[BUDGET_CHECKS].size;
     ahead_init(&a, g, t->offset, t->bytes);
     int r = read_checks(g, &a, h, e);
     uint64_t sum = hash_final64(h);

@@ -72,13 +72,14 @@ static int place(const struct run *h, const struct run_read *r, struct err *e)
     return bad;
 }
 
-static int check_clusters(const struct run *h, uint32_t hot, struct err *e)
+/* Of neurons [from, hot), from whole clusters; records: of the first neuron of all. */
+static int check_clusters(const struct run *h, const uint8_t *records, uint32_t from, uint32_t hot, struct err *e)
 {
     const struct engine *g = h->g;
     uint32_t cluster = g->shapes->l.cluster_neurons;
-    for (uint32_t at = 0; at < hot; at += cluster) {
+    for (uint32_t at = from; at < hot; at += cluster) {
         uint32_t n = hot - at < cluster ? hot - at : cluster;
-        uint64_t want, sum = hash_64(h->to + layout_bytes(h->lp, at), layout_bytes(h->lp, n));
+        uint64_t want, sum = hash_64(records + layout_bytes(h->lp, at), layout_bytes(h->lp, n));
         int r = pack_cluster_checksum(g->c.pack, h->layer, h->block, h->part, at / cluster, &want, e);
         if (r < 0)
             return r;
@@ -132,23 +133,28 @@ static int load_run(struct run *h, struct progress *bar, struct err *e)
     return r;
 }
 
-int load_neurons_hot(struct engine *g, struct err *e)
+/* Clusters that are there already stay. */
+static int load_prefix(struct engine *g, int layer, int block, int part, uint32_t had, struct progress *bar, struct err *e)
+{
+    const struct layout_part *lp = &layout_of(g->shapes, layer)->part[part];
+    uint32_t hot = engine_hot_neurons(g, layer, block, part), from = had / g->shapes->l.cluster_neurons * g->shapes->l.cluster_neurons;
+    uint8_t *records = g->hot + g->hot_at[engine_hot_index(g, layer, block, part)];
+    struct run h = { .g = g, .lp = lp, .layer = layer, .block = block, .part = part, .first = from / lp->neurons_per_unit,
+                     .end = (hot + lp->neurons_per_unit - 1) / lp->neurons_per_unit, .unit_bytes = lp->unit_bytes };
+    h.to = records + (size_t)h.first * h.unit_bytes;
+    int r = had < hot ? load_run(&h, bar, e) : 0;
+    return r < 0 || had >= hot ? r : check_clusters(&h, records, from, hot, e);
+}
+
+int load_neurons_hot(struct engine *g, const uint32_t *had, struct err *e)
 {
     struct progress bar;
     int r = 0;
     progress_init(&bar, "loading hot neurons", "B", g->budget.item[BUDGET_HOT]);
     for (int l = 0; l < g->h.n_layers && r == 0; l++)
         for (int b = 0; b < g->n_blocks && r == 0; b++)
-            for (int p = 0; p < g->n_parts && r == 0; p++) {
-                const struct layout_part *lp = &layout_of(g->shapes, l)->part[p];
-                uint32_t hot = engine_hot_neurons(g, l, b, p);
-                struct run h = { .g = g, .lp = lp, .layer = l, .block = b, .part = p,
-                                 .end = (hot + lp->neurons_per_unit - 1) / lp->neurons_per_unit,
-                                 .to = g->hot + g->hot_at[engine_hot_index(g, l, b, p)],
-                                 .unit_bytes = lp->unit_bytes };
-                if (hot && (r = load_run(&h, &bar, e)) == 0)
-                    r = check_clusters(&h, hot, e);
-            }
+            for (int p = 0; p < g->n_parts && r == 0; p++)
+                r = load_prefix(g, l, b, p, had ? had[engine_hot_index(g, l, b, p)] : 0, &bar, e);
     progress_done(&bar);
     return r;
 }

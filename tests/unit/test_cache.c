@@ -128,10 +128,49 @@ static uint32_t pick(void)
     return a < b ? a : b;
 }
 
-static int against_model(enum cache_policy policy, uint32_t n_slots, int steps)
+/* Resizing: each slot's data is its unit; some units go whatever the policy says. */
+static uint32_t data[2 * UNITS], leaves;
+
+static int stays(void *ctx, uint32_t unit)
+{
+    (void)ctx;
+    return unit % 13 != leaves;
+}
+
+static void move(void *ctx, uint32_t from, uint32_t to)
+{
+    (void)ctx;
+    data[to] = data[from];
+    data[from] = CACHE_NONE;
+}
+
+static int resize(struct cache *c, struct model *m, uint32_t n_slots)
+{
+    const struct cache_moves moves = { stays, move, NULL };
+    int ok = 1;
+    leaves = rnd(20);
+    for (uint32_t i = 0; i < cache_slots(c); i++)
+        data[i] = cache_unit(c, i);
+    for (uint32_t u = 0; u < UNITS; u++)
+        if (m->present[u] && (m->pins[u] || m->loading[u] || !stays(NULL, u) || !n_slots))
+            m->present[u] = m->pins[u] = m->loading[u] = 0;
+    while (model_used(m) > n_slots)
+        m->present[model_victim(m)] = 0;
+    if (!n_slots || !m->n_slots) { /* without slots nothing is counted */
+        memset(m->count, 0, sizeof m->count);
+        m->ticks = 0;
+    }
+    m->n_slots = n_slots;
+    cache_resize(c, n_slots, &moves);
+    for (uint32_t i = 0; i < n_slots; i++)
+        ok &= cache_unit(c, i) == CACHE_NONE || data[i] == cache_unit(c, i);
+    return ok && cache_slots(c) == n_slots && !cache_stats(c).lookups && cache_full(c) == (model_used(m) == n_slots);
+}
+
+static int against_model(enum cache_policy policy, uint32_t n_slots, int resizes, int steps)
 {
     static struct model m;
-    size_t bytes = cache_bytes(UNITS, n_slots);
+    size_t bytes = cache_bytes(UNITS, resizes ? UNITS : n_slots);
     void *mem = aligned_alloc(64, bytes + 64);
     memset((char *)mem + bytes, 0x5a, 64);
     struct cache *c = cache_init(mem, UNITS, n_slots, policy);
@@ -141,7 +180,11 @@ static int against_model(enum cache_policy policy, uint32_t n_slots, int steps)
     int ok = 1;
     for (int i = 0; i < steps && ok; i++) {
         uint32_t op = rnd(100), u = rnd(UNITS);
-        if (op < 45) {
+        if (resizes && rnd(40) == 0)
+            ok = resize(c, &m, rnd(4) ? rnd(UNITS + 1) : 0);
+        if (m.n_slots == 0) {
+            cache_tick(c);
+        } else if (op < 45) {
             ok = access_one(c, &m, pick());
         } else if (op < 65) {
             if (m.loading[u])
@@ -292,7 +335,8 @@ int main(void)
     test_empty();
     for (int p = 0; p < CACHE_POLICIES; p++)
         for (uint32_t n = 1; n <= UNITS; n = n * 2 + 1)
-            CHECK(against_model((enum cache_policy)p, n, 20000));
+            for (int resizes = 0; resizes < 2; resizes++)
+                CHECK(against_model((enum cache_policy)p, n, resizes, 20000));
     CHECK(scan_hits(CACHE_LFU) > 0.95);
     CHECK(scan_hits(CACHE_LRU) < 0.05);
     return test_done();

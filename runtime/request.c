@@ -86,7 +86,7 @@ int request_twin(struct request *q, const struct request *of, int i, struct err 
 
 /* ---- fields ---- */
 
-enum kind { READ_LATER, INT, REAL, U64, STOP, IGNORE_EOS, THINKING, BIAS, SCHEMA, JSON };
+enum kind { READ_LATER, INT, REAL, U64, STOP, FLAG, THINKING, BIAS, SCHEMA, JSON };
 
 struct field {
     struct fields row;
@@ -116,7 +116,8 @@ static const struct field fields[] = {
     { TAKEN("logprobs"), INT, offsetof(struct request, text.logprobs), 0, BATCH_TOP },
     { TAKEN("seed"), U64, AT(seed), 0, 0x1p63 },
     { TAKEN("stop"), STOP, 0, 0, 0 },
-    { TAKEN("ignore_eos"), IGNORE_EOS, 0, 0, 0 },
+    { TAKEN("ignore_eos"), FLAG, offsetof(struct request, text.ignore_eos), 0, 0 },
+    { TAKEN("parse_special"), FLAG, offsetof(struct request, special), 0, 0 },
     { TAKEN("thinking"), THINKING, 0, 0, 0 },
     { TAKEN("tools"), READ_LATER, 0, 0, 0 },
     { TAKEN("tool_choice"), READ_LATER, 0, 0, 0 },
@@ -334,7 +335,7 @@ static int take_prompt(struct request *q, const char *text, size_t len, const st
             return r;
         return keep_chat(q, j, e);
     }
-    r = tokenizer_encode(q->shared->s->tokenizer, text, len, 1, 0, &ids, &n, e);
+    r = tokenizer_encode(q->shared->s->tokenizer, text, len, 1, q->special, &ids, &n, e);
     return r < 0 ? r : keep(q, ids, n, e);
 }
 
@@ -393,10 +394,11 @@ int request_render(const struct request_shared *s, const struct js *j, char **te
     return chat_render(s->chat, thinking == CHAT_THINKING_OFF, text, len, e);
 }
 
-static int set_ignore_eos(struct request *q, const struct js *v, struct err *e)
+static int set_flag(struct request *q, const struct field *f, const struct js *v, struct err *e)
 {
-    q->text.ignore_eos = js_bool(v) == 1;
-    return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"ignore_eos\" is not true or false") : 0;
+    const int on = js_bool(v);
+    memcpy((char *)q + f->at, &(int){ on == 1 }, sizeof on);
+    return on < 0 ? err_set(e, ERR_FORMAT, "\"%s\" is not true or false", f->row.name) : 0;
 }
 
 static int set_schema(struct request *q, const struct js *v, enum kind kind, struct err *e)
@@ -423,7 +425,7 @@ static int read_field(struct request *q, const struct field *f, const struct js 
     case REAL:
     case U64: return set_number(q, f, v, e);
     case STOP: return set_stops(q, v, e);
-    case IGNORE_EOS: return set_ignore_eos(q, v, e);
+    case FLAG: return set_flag(q, f, v, e);
     case BIAS: return fields_given(v) ? set_bias(q, v, e) : 0;
     case THINKING: return read_thinking(v, &q->thinking, e);
     case SCHEMA:
@@ -448,6 +450,8 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
     if (!!text + !!prompt + !!tokens + !!messages != 1)
         return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
+    if (q->special && (messages || q->shared->prompt_is_message))
+        return err_set(e, ERR_FORMAT, "\"parse_special\" is of a prompt that is text; what messages say is text in any case");
     if ((r = take_given(q->shared, j, messages || (q->shared->prompt_is_message && !tokens), e)) < 0)
         return r;
     if (messages)

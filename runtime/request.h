@@ -47,6 +47,7 @@ struct request {
     const struct request_shared *shared;
     char id[REQUEST_ID + 1];
     int n_prompt, n_made;
+    int special;               /* control tokens are found in the prompt */
     int choices, choice;       /* continuations of the prompt that are asked for; which one this is */
     int32_t *ids;              /* [context + 1]: the prompt's, then those made */
     const char *const *stops;  /* [n_stops]: the shared ones, or own */
@@ -87,7 +88,7 @@ void request_begin(struct request *q, const char *id);
 
 /* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
  * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty,
- * logit_bias (an object: a token's id, what is added), logprobs, seed, stop (a string or an array), ignore_eos, thinking,
+ * logit_bias (an object: a token's id, what is added), logprobs, seed, stop (a string or an array), ignore_eos, parse_special, thinking,
  * tools and template_args (of messages; chat.h), tool_choice ("none": the model does not hear of tools; "auto"; "required" and
  * {"name": ...}: the answer is one call, of any or of that tool, forced.h), schema (an object: mask/schema.h), json (true: any object).
  * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,

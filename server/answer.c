@@ -311,9 +311,19 @@ static void refuse(struct server *s, struct call *c, enum ask_form form, const s
     ask_param(form, e->message, 1, param);
     int asked = e->code == THERMO_E_FORMAT || e->code == THERMO_E_LIMIT || e->code == THERMO_E_UNSUPPORTED || e->code == THERMO_E_USAGE;
     int status = e->code == THERMO_E_FULL ? 429 : e->code == THERMO_E_MEMORY ? 503 : asked ? 400 : 500;
-    int too_long = strstr(e->message, " context of ") || strstr(e->message, " token ids");
-    const char *code = status == 429 ? "queue_full" : too_long ? "context_length_exceeded" : NULL;
-    server_error(s, c, status, *param ? param : NULL, code, e->message);
+    int too_long = strstr(e->message, " context of ") || strstr(e->message, " token ids"), n = 0;
+    const char *code = status == 429 ? "queue_full" : too_long ? "context_length_exceeded" : NULL, *message = e->message;
+    struct buffer b = { 0 };
+    if (too_long) { /* in words that clients look for */
+        int counted = sscanf(message, "the %*s has %d tokens", &n) == 1;
+        buffer_printf(&b, counted ? "prompt is too long: %d tokens > %d maximum; " : "prompt is too long; ", n, s->context - 1);
+        buffer_printf(&b, "this model's maximum context length is %d tokens (-- --context N)", s->context);
+        buffer_put(&b, "", 1, 1);
+        message = b.failed ? message : b.at;
+        snprintf(param, sizeof param, "%s", form == ASK_TEXT ? "prompt" : form == ASK_RESPONSES ? "input" : "messages");
+    }
+    server_error(s, c, status, *param ? param : NULL, code, message);
+    buffer_drop(&b);
 }
 
 void answer_begin(struct server *s, struct call *c, struct ask *of)

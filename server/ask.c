@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the library takes of these, at most. Of a request that is too long for its context the prompt is to blame then. */
+enum { STOPS = 8, STOP_BYTES = 64, BIASES = 300 };
+
 static const struct { const struct field *fields; const char *must, *length; } forms[] = {
     [ASK_CHAT] = { ask_chat_fields, "messages", "-1" },
     [ASK_TEXT] = { ask_text_fields, "prompt", "16" }, /* what OpenAI's reference says */
@@ -117,14 +120,27 @@ int ask_copy(struct ask *a, const struct field *f, const struct js *body, const 
     return ask_add_json(a, f->to, v, e);
 }
 
+int ask_bias(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    if (js_is_object(v) && js_key(v, BIASES))
+        return err_set(e, ERR_LIMIT, "\"%s\" has more than %d tokens", f->row.name, BIASES);
+    return ask_copy(a, f, body, v, e);
+}
+
 int ask_stop(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
     int fits = js_str(v) || js_is_array(v);
     (void)body;
-    for (size_t i = 0; js_is_array(v) && i < js_len(v); i++)
-        fits &= js_str(js_at(v, i)) != NULL;
+    size_t longest = js_str(v) ? strlen(js_str(v)) : 0;
+    for (size_t i = 0; js_is_array(v) && i < js_len(v); i++) {
+        const char *s = js_str(js_at(v, i));
+        fits &= s != NULL;
+        longest = s && strlen(s) > longest ? strlen(s) : longest;
+    }
     if (!fits)
         return err_set(e, ERR_FORMAT, "\"%s\" is neither a string nor an array of strings", f->row.name);
+    if (js_len(v) > STOPS || longest > STOP_BYTES)
+        return err_set(e, ERR_LIMIT, "\"%s\" has more than %d strings, or one of more than %d bytes", f->row.name, STOPS, STOP_BYTES);
     return js_is_array(v) && js_len(v) == 0 ? 0 : ask_add_json(a, f->to, v, e);
 }
 

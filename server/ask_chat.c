@@ -124,6 +124,7 @@ const struct field ask_chat_fields[] = {
 }, ask_text_fields[] = {
     OPENAI,
     READ("prompt", read_prompt, "prompt"),
+    READ("parse_special", ask_flag, "parse_special"),
     RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
     DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
     IF_EMPTY("echo", "put the prompt before the answer"),

@@ -42,7 +42,7 @@ struct field {
     RANGE("presence_penalty", ask_real, "presence_penalty", -2, 2), \
     RANGE("seed", ask_seed, "seed", -0x1p63, 0x1p63), \
     READ("ignore_eos", ask_flag, "ignore_eos"), \
-    READ("logit_bias", ask_copy, "logit_bias"), \
+    READ("logit_bias", ask_bias, "logit_bias"), \
     REFUSED("repetition_penalty", "its name here is \"repeat_penalty\""), \
     NO_EFFECT("user"), NO_EFFECT("safety_identifier"), NO_EFFECT("prompt_cache_key"), NO_EFFECT("prompt_cache_retention"), \
     NO_EFFECT("prompt_cache_options"), \
@@ -60,7 +60,7 @@ int ask_effort(struct ask *a, const struct js *args, const char *how, struct err
 /* {"type": "text" "json_object" "json_schema"}; of the last one what has the schema; *name is the field's, for messages. */
 int ask_add_format(struct ask *a, const char *name, const struct js *format, const struct js *of, struct err *e);
 
-ask_reader ask_real, ask_int, ask_seed, ask_length, ask_flag, ask_bool, ask_stream, ask_stop, ask_copy, ask_only, ask_tools,
+ask_reader ask_real, ask_int, ask_seed, ask_length, ask_flag, ask_bool, ask_stream, ask_stop, ask_copy, ask_bias, ask_only, ask_tools,
            ask_tool_choice;
 
 #endif

@@ -47,6 +47,7 @@ struct call {
     uint64_t serial;
     int holders, fd;
     char method[12], path[PATH_BYTES];
+    char host[PATH_BYTES];        /* of a target that names it, which counts in place of the header; "" */
     uint64_t swallowed;
     int refused;                  /* the status; 0: not */
     const char *why;
@@ -147,6 +148,8 @@ void call_drop_body(struct call *c)
 
 const char *call_header(struct call *c, const char *name)
 {
+    if (c->host[0] && !strcasecmp(name, "Host"))
+        return c->host;
     return MHD_lookup_connection_value(c->conn, MHD_HEADER_KIND, name);
 }
 
@@ -277,6 +280,19 @@ static void leave(struct call *c)
     }
 }
 
+/* What a target has behind the host, if it names one: "http://host/path". */
+static const char *path_of(struct call *c, const char *target)
+{
+    const size_t scheme = strncasecmp(target, "http://", 7) ? 0 : 7, n = scheme ? strcspn(target + scheme, "/") : 0;
+    if (!scheme)
+        return target;
+    if (n >= sizeof c->host)
+        c->refused = 414, c->why = "the target's host is longer than any name";
+    else
+        snprintf(c->host, sizeof c->host, "%.*s", (int)n, target + scheme);
+    return target[scheme + n] ? target + scheme + n : "/";
+}
+
 static struct call *new_call(struct http *h, struct MHD_Connection *conn, const char *method, const char *path)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -285,10 +301,11 @@ static struct call *new_call(struct http *h, struct MHD_Connection *conn, const 
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     *c = (struct call){ .h = h, .conn = conn, .holders = 1, .fd = fd ? fd->connect_fd : -1, .body.pool = h->config.pool,
                         .out.pool = h->config.pool };
+    path = path_of(c, path);
     int long_path = strlen(path) >= sizeof c->path, long_method = strlen(method) >= sizeof c->method;
     snprintf(c->method, sizeof c->method, "%s", method);
     snprintf(c->path, sizeof c->path, "%s", path);
-    if (long_path)
+    if (long_path && !c->refused)
         c->refused = 414, c->why = "the path is longer than any that there is";
     else if (long_method)
         c->refused = 405, c->why = "there is no such method";
@@ -451,6 +468,13 @@ static int on_whole(struct call *c)
     return MHD_YES;
 }
 
+/* The client sends no body before it hears that it may. */
+static int waits(struct call *c)
+{
+    const char *expects = call_header(c, "Expect");
+    return expects && !strcasecmp(expects, "100-continue");
+}
+
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const char *path, const char *method, const char *version,
                                   const char *data, size_t *size, void **state)
 {
@@ -461,7 +485,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const 
         if (!(*state = c = new_call(h, conn, method, path)))
             return MHD_NO;
         look_at_length(c);
-        return MHD_YES;
+        return c->refused && waits(c) ? on_whole(c) : MHD_YES;
     }
     if (*size == 0)
         return on_whole(c) ? MHD_YES : MHD_NO;

@@ -59,6 +59,17 @@ static int check_doors(struct args *a, struct err *e)
                                a->fd >= 0 ? "the socket of LISTEN_FDS" : a->host);
 }
 
+/* What the server says to the engine by itself is not said again. */
+static int check_other(const struct opt *rows, const char *word, struct err *e)
+{
+    const size_t n = strcspn(word, "=");
+    for (; rows->name; rows++)
+        if ((!strncmp(word, "--", 2) && strlen(rows->name) == n - 2 && !strncmp(word + 2, rows->name, n - 2)) ||
+            (rows->short_name && word[0] == '-' && word[1] == rows->short_name && !word[2]))
+            return err_set(e, ERR_USAGE, "'%s' is an option of thermo-serve: it comes before --", word);
+    return 0;
+}
+
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
     const struct opt rows[] = {
@@ -104,6 +115,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     a->n_more = n_pos;
     if (r == 0 && n_pos && argv[1][0] != '-')
         r = err_set(e, ERR_USAGE, "unexpected argument '%s'; options of the engine come after --; see thermo-serve --help", argv[1]);
+    for (int i = 0; r == 0 && i < n_pos; i++)
+        r = check_other(rows, a->more[i], e);
     return r < 0 || r > 0 ? r : check_doors(a, e);
 }
 
@@ -284,8 +297,8 @@ static int serve_main(int argc, char **argv)
     buffer_drop(&s.line);
     free(name);
     door_close(&a.door);
-    if (r == ERR_INTR)
-        return err_exit_status(r);
+    if (r == ERR_INTR && cancel_asked(asked)) /* while it loaded: there was nothing to finish */
+        return 0;
     return r < 0 ? opt_fail(&e) : 0;
 }
 

@@ -206,6 +206,13 @@ static void tokenize(struct server *s, struct call *c)
     size_t n = 0, begin = 0;
     if (!j)
         return;
+    for (size_t i = 1; i < 4; i++)
+        if (fields_given(js_get(j, rows[i].name)) && js_bool(js_get(j, rows[i].name)) < 0) {
+            snprintf(e.message, sizeof e.message, "\"%s\" is not true or false", rows[i].name);
+            bad(s, c, THERMO_E_FORMAT, e.message);
+            js_free(j);
+            return;
+        }
     int r = text ? thermo_tokenize(s->t, text, strlen(text), js_bool(js_get(j, "parse_special")) == 1, &ids, &n, &e) : THERMO_E_FORMAT;
     if (r == 0 && js_bool(js_get(j, "add_special")) != 1)
         r = thermo_tokenize(s->t, "", 0, 0, &none, &begin, &e);

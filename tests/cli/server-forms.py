@@ -233,7 +233,7 @@ def refused(s):
         e = error(s, M, said('x', **more), 400)
         point(e['type'] == 'invalid_request_error' and what in e['message'], f'messages, 400: {more}', str(e))
     e = error(s, M, said('word ' * 400), 400)
-    point('context' in e['message'], 'more than the context', str(e))
+    point(re.match(r'prompt is too long: \d+ tokens > 255 maximum', e['message']), 'more than the context', str(e))
     point(error(s, M + '/nothing', said('x'), 404)['type'] == 'not_found_error' and error(s, M, None, 405)['type'] == 'invalid_request_error', '404 and 405 in that form')
     point(error(s, M, b'{"messages": "' + b'x' * (1 << 16) + b'"}', 413)['type'] == 'request_too_large', '413: request_too_large')
     cases = [({'previous_response_id': 'resp_1'}, 'previous_response_id'), ({'conversation': 'c'}, 'conversation'), ({'background': True}, 'background'), ({'inputs': 'x'}, 'inputs'), ({'input': []}, 'input'),

@@ -136,7 +136,10 @@ def errors(s):
         e = error_of(s.ask('/v1/chat/completions', body), 400)
         point(e['param'] == param and message in e['message'] and e['type'] == 'invalid_request_error', f'400: {param}, {message}', str(e))
     e = error_of(s.ask('/v1/chat/completions', user('word ' * 400)), 400)
-    point(e['code'] == 'context_length_exceeded', 'more than the context', str(e))
+    point(e['code'] == 'context_length_exceeded' and e['param'] == 'messages' and re.match(r'prompt is too long: \d+ tokens > 255 maximum', e['message']), 'more than the context', str(e))
+    for extra, param in (({'stop': 'x' * 5000}, 'stop'), ({'stop': ['x'] * 3000}, 'stop'), ({'logit_bias': {str(i): 1 for i in range(2000)}}, 'logit_bias')):
+        e = error_of(s.ask('/v1/chat/completions', user('x', **extra)), 400)
+        point(e['param'] == param and e['code'] is None, f'more than fits of {param}', str(e))
     for extra in ({'store': True, 'user': 'u', 'metadata': {'a': 'b'}, 'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'seed': None},):
         r = s.ask('/v1/chat/completions', user('x', **extra))
         point(r[0] == 200, 'fields without effect, and defaults', r[2])
@@ -261,7 +264,11 @@ def texts(s):
     a = json.loads(s.ask('/v1/chat/completions', user(spelled, max_tokens=1))[2])
     point(special < len(json.loads(s.ask('/tokenize', {'content': spelled})[2])['tokens']) and a['usage']['prompt_tokens'] == len(plain),
           'control tokens that a message spells are text', f'{special} {plain} {a}')
-    for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+    forced = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1, 'parse_special': True})[2])['usage']['prompt_tokens']
+    free = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1})[2])['usage']['prompt_tokens']
+    point(forced < free, 'and are found in a prompt that asks for it', f'{forced} {free}')
+    for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/tokenize', {'content': 'x', 'add_special': 1}, 'add_special'), ('/tokenize', {'content': 'x', 'with_pieces': 'no'}, 'with_pieces'),
+                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
                               ('/v1/completions', {'prompt': ['a', 'b']}, 'prompt'), ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)
         point(e['param'] == param, f'{path} {body}: 400', str(e))
@@ -272,6 +279,45 @@ def texts(s):
     point(m[1]['content-type'].startswith('text/plain') and metric(s, 'tokens_total') > 0 and metric(s, 'read_bytes_total') >= 0 and metric(s, 'decode_tokens_total') > 0 and metric(s, 'tokens_per_second') > 0
           and metric(s, 'decode_seconds_total') > 0 and 0 <= metric(s, 'cache_hit_rate') <= 1, '/metrics', m[2])
     point(json.loads(s.ask('/v1/models/any')[2])['id'] == 'split', '/v1/models/NAME')
+
+
+def raw(s, text, wait=b'\r\n\r\n'):
+    """What comes for these bytes, at least to the end of the headers."""
+    c = socket.create_connection(('127.0.0.1', s.port), timeout=60)
+    c.sendall(text)
+    got = b''
+    while wait not in got and (more := c.recv(65536)):
+        got += more
+    c.close()
+    return got.decode()
+
+
+def targets(s):
+    """A target that names its host; a body that waits to be asked for."""
+    for host, status in (('localhost', 200), (f'127.0.0.1:{s.port}', 200), ('evil.example', 403)):
+        r = raw(s, f'GET http://{host}/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n'.encode())
+        point(r.startswith(f'HTTP/1.1 {status} '), f'http://{host}/: {status}', r)
+    r = raw(s, b'GET http://localhost HTTP/1.1\r\nHost: evil.example\r\n\r\n')
+    point(r.startswith('HTTP/1.1 200 ') and 'text/html' in r, 'the target\'s host counts, and no path is /', r)
+    r = raw(s, b'GET http://' + b'a' * 300 + b'/ HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    point(r.startswith('HTTP/1.1 414 '), 'one that is too long', r)
+    for headers, status in (('Content-Length: 100000', 413), ('Content-Length: 5\r\nOrigin: https://evil.example', 403), ('Content-Length: 2', 100)):
+        r = raw(s, f'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n{headers}\r\n\r\n'.encode())
+        point(r.startswith(f'HTTP/1.1 {status} ') and r.count('HTTP/1.1') == 1, f'Expect: 100-continue: {status} comes before the body', r)
+
+
+def starting():
+    """What is wrong in a command line; an end while the model is loaded."""
+    for more in (['--memory', '1GiB'], ['--plan=x'], ['-m', 'x'], ['--sequences', '2']):
+        r = subprocess.run([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--', '--threads', '1', *more], capture_output=True, text=True)
+        point(r.returncode == 2 and 'before --' in r.stderr, f'{more[0]} after --: exit status 2', r.stderr)
+    for how in (signal.SIGTERM, signal.SIGINT):
+        p = subprocess.Popen([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while p.poll() is None and not int(re.search(r'SigCgt:\s+(\S+)', open(f'/proc/{p.pid}/status', encoding='utf-8').read())[1], 16) >> how - 1 & 1:
+            time.sleep(0.001)
+        p.send_signal(how)
+        out, err = p.communicate(timeout=60)
+        point(p.returncode == 0, f'signal {int(how)} while the model is loaded: exit status 0', f'{p.returncode} {out} {err}')
 
 
 def leaving(s):
@@ -419,6 +465,7 @@ def main():
     several(s)
     shaped(s)
     texts(s)
+    targets(s)
     leaving(s)
     full(s)
     code, out, err = s.end()
@@ -426,6 +473,7 @@ def main():
     slow()
     doors()
     service()
+    starting()
     return done()
 
 

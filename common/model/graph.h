@@ -25,14 +25,17 @@
 #include <stdint.h>
 
 /* Those of a layer in the order of the table of roles, which has what precedes and follows all layers first and last. */
-enum op_kind { OP_EMBED, OP_JOIN, OP_ATTN_NORM, OP_ATTN_NORM_2, OP_ATTENTION, OP_DELTA, OP_WKV, OP_ADD, OP_FFN_NORM, OP_SHIFT,
-               OP_ROUTE, OP_FFN, OP_SCALE, OP_HEAD, OP_KINDS };
+enum op_kind {
+#define OP(kind, name) OP_##kind,
+#include "common/model/graph.def"
+    OP_KINDS
+};
 enum op_value { OP_NOTHING, OP_X, OP_N, OP_A, OP_F, OP_R, OP_LOGITS };
 
 struct graph_role {
     uint8_t kind;              /* enum op_kind, to which it belongs */
     uint8_t role;              /* enum model_role */
-    uint8_t job;               /* of a matrix of row products that stays in memory: those of one job have the same input; else 0 */
+    uint8_t job;               /* of a matrix of row products that stays in memory: the first role of its job; else 0 */
     uint8_t times;             /* jobs that the tensor is by itself, where not one */
     uint8_t host;              /* products that no accelerator takes: of each head, routers */
 };

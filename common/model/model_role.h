@@ -1,7 +1,7 @@
 #ifndef COMMON_MODEL_MODEL_ROLE_H
 #define COMMON_MODEL_MODEL_ROLE_H
 
-/* The roles of a model's tensors, from one table (model_role.c): name in GGUF files, in which models and layers it is, shape as a
+/* The roles of a model's tensors, from one table (graph.def): name in GGUF files, in which models and layers it is, shape as a
  * function of hyper-parameters, types that it may have. GGUF reader, trace, packer, pack reader, runtime and planner take shapes
  * from here alone. Pure functions; thread-safe. */
 #include "common/model/hparams.h"
@@ -9,39 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FFN roles of experts are 3-D tensors whose last dimension is the expert. Packed models hold these numbers: new ones come last. */
+/* FFN roles of experts are 3-D tensors whose last dimension is the expert. */
 enum model_role {
-    MODEL_TOKEN_EMBD, MODEL_OUTPUT_NORM, MODEL_OUTPUT, MODEL_ROPE_FREQS,      /* per model */
-    MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
-    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,
-    MODEL_FFN_NORM, MODEL_FFN_ROUTER,
-    MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
-    MODEL_PREDICT_FC1, MODEL_PREDICT_FC2,      /* a PowerInfer file's predictors: no part of the network */
-    MODEL_ATTN_OUTPUT_BIAS, MODEL_ATTN_Q_NORM, MODEL_ATTN_K_NORM,
-    MODEL_SHARED_ROUTER, MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, /* the expert that every token uses */
-    MODEL_ATTN_SINKS, MODEL_FFN_ROUTER_BIAS,
-    MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS, MODEL_FFN_DOWN_BIAS,              /* of experts or the FFN */
-    MODEL_ATTN_POST_NORM, MODEL_FFN_POST_NORM,
-    MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN,                          /* the FFN of layers before the experts' */
-    MODEL_SELECT_BIAS,                                                        /* of routers' scores, for choosing */
-    MODEL_ATTN_Q_A, MODEL_ATTN_Q_A_NORM, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_KV_A_NORM, /* latent attention */
-    MODEL_ATTN_K_B, MODEL_ATTN_V_B,                                           /* of each head */
-    MODEL_EXPERT_NORM, MODEL_EXPERT_POST_NORM, MODEL_SHARED_POST_NORM, MODEL_ROUTER_SCALE, MODEL_EXPERT_SCALE, MODEL_OUT_SCALE,
-    MODEL_OUTPUT_NORM_BIAS,                                                   /* per model */
-    MODEL_ATTN_NORM_BIAS, MODEL_FFN_NORM_BIAS, MODEL_ATTN_NORM_2, MODEL_ATTN_NORM_2_BIAS,
-    MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_CONV, MODEL_DELTA_DT, MODEL_DELTA_A, MODEL_DELTA_BETA, MODEL_DELTA_ALPHA,
-    MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_NORM, MODEL_DELTA_OUT,                /* of recurrent layers */
-    MODEL_FFN_THRESHOLD,                                                      /* below which a neuron is silent */
-    MODEL_POSITION_EMBD,                                                      /* per model */
-    MODEL_EMBD_NORM, MODEL_EMBD_NORM_BIAS,                                    /* per model */
-    MODEL_WKV_LERP, MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT,  /* time mixing */
-    MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B, MODEL_WKV_DECAY, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_RATE,
-    MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B, MODEL_WKV_VALUE, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B,
-    MODEL_WKV_K_K, MODEL_WKV_K_A, MODEL_WKV_R_K, MODEL_WKV_NORM, MODEL_WKV_NORM_BIAS,
-    MODEL_FFN_LERP,                                                           /* its token shift */
-    MODEL_WKV_LERP_X, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_G, MODEL_FFN_LERP_R, MODEL_FFN_R, /* RWKV-6 */
-    MODEL_MTP_PROJ, MODEL_MTP_ENORM, MODEL_MTP_HNORM,                         /* per model: of a layer that predicts further tokens */
-    MODEL_ROLES
+#define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) MODEL_##role = number,
+#define PREDICTOR(number, role, name, tensor, presence, row, rows) MODEL_##role = number,
+#include "common/model/graph.def"
+    MODEL_ROLES = 0
+#define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) + 1
+#define PREDICTOR(number, role, name, tensor, presence, row, rows) + 1
+#include "common/model/graph.def"
 };
 
 int model_role_is_ffn(enum model_role r);      /* gate, up, down */

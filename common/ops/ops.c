@@ -2,7 +2,9 @@
 #include "common/ops/ops.h"
 
 static void (*const needs[OP_KINDS])(const struct model_hparams *h, int layer, struct op_need *out) = {
-    [OP_JOIN] = join_need, [OP_ATTENTION] = attention_need, [OP_DELTA] = delta_need, [OP_WKV] = wkv_need, [OP_FFN] = ffn_need,
+    [OP_JOIN] = join_need, [OP_FFN] = ffn_need,
+#define MIXER(kind, name, here) [OP_##kind] = name##_need,
+#include "common/model/graph.def"
 };
 
 void ops_need(const struct model_hparams *h, int layer, enum op_kind kind, struct op_need *out)

@@ -41,10 +41,9 @@ void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out
 void ops_places(const struct model_hparams *h, int *out);
 
 /* Each operation's own; those that need nothing have none. h: as its layer has it (model_of_layer). */
-void attention_need(const struct model_hparams *h, int layer, struct op_need *out);
+#define MIXER(kind, name, here) void name##_need(const struct model_hparams *h, int layer, struct op_need *out);
+#include "common/model/graph.def"
 void latent_need(const struct model_hparams *h, struct op_need *out);
-void delta_need(const struct model_hparams *h, int layer, struct op_need *out);
-void wkv_need(const struct model_hparams *h, int layer, struct op_need *out);
 void ffn_need(const struct model_hparams *h, int layer, struct op_need *out);
 void join_need(const struct model_hparams *h, int layer, struct op_need *out);
 

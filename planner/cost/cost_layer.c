@@ -151,12 +151,10 @@ static struct calls calls_of(const struct hw *hw, const struct cost_choice *c, c
 {
     const struct inputs_matrix *m[GRAPH_PRODUCTS];
     struct calls k = { 0 };
-    uint64_t done = 0;
     for (int i = 0, n; i < il->n; i++) {
         const struct graph_role *of = il->product[i].of;
-        if (of->host || done >> of->job & 1)
+        if (of->host || !inputs_begins_job(il, i))
             continue;
-        done |= (uint64_t)1 << of->job;
         n = 0;
         for (int j = i; j < il->n; j++)
             if (il->product[j].of->job == of->job)
@@ -169,13 +167,11 @@ static struct calls calls_of(const struct hw *hw, const struct cost_choice *c, c
 
 int cost_layer_jobs(const struct inputs_layer *il, int attention)
 {
-    uint64_t done = 0;
     int n = 1;
     for (int i = 0; i < il->n; i++) {
         const struct graph_role *of = il->product[i].of;
-        if (!(done >> of->job & 1) && (!attention || of->kind <= OP_ADD))
+        if (inputs_begins_job(il, i) && (!attention || of->kind <= OP_ADD))
             n += of->times ? of->times : 1;
-        done |= (uint64_t)1 << of->job;
     }
     return n;
 }

@@ -42,6 +42,15 @@ static inline void inputs_add_product(struct inputs_layer *l, const struct graph
     l->product[l->n++] = m;
 }
 
+/* Is it the first of those that are one job? */
+static inline int inputs_begins_job(const struct inputs_layer *l, int i)
+{
+    int j = 0;
+    while (l->product[j].of->job != l->product[i].of->job)
+        j++;
+    return j == i;
+}
+
 /* Bytes of those matrices, but for the router. */
 static inline double inputs_layer_bytes(const struct inputs_layer *l)
 {

@@ -13,6 +13,9 @@
 #include "runtime/lines.h"
 #include "runtime/thermo.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +51,10 @@ struct talk {
     const char *system;
     char *own_system;              /* of /system */
     int thinking, terminal, plain; /* plain: the message was one line, and in no block */
+    int forgotten;                 /* messages, for want of room */
+    pthread_t stopper;
     /* the answer under way */
-    uint64_t id;
+    atomic_ullong id;              /* 0: there is none */
     struct err why;                /* it had no room in memory */
     struct thermo_error failed;
     int part, ended, n_prompt, n_reused, n_tokens;
@@ -125,12 +130,54 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
 
 /* ---- Ctrl-C ---- */
 
+/* The step under way is told by a thread of its own, which the handler wakes: it may not call what ends one text. */
 static volatile sig_atomic_t stop_asked;
+static int stop_pipe[2] = { -1, -1 };
 
 static void on_interrupt(int signal)
 {
+    int was = errno;
     (void)signal;
     stop_asked = 1;
+    if (write(stop_pipe[1], "", 1) < 0) /* full: it wakes anyway */
+        errno = was;
+    errno = was;
+}
+
+static void *stop(void *ctx)
+{
+    struct talk *t = ctx;
+    for (char c; read(stop_pipe[0], &c, 1) == 1 && c == '\0';) {
+        uint64_t id = atomic_load(&t->id);
+        if (id && stop_asked)
+            thermo_cancel(t->t, id);
+    }
+    return NULL;
+}
+
+static int begin_stopper(struct talk *t, struct err *e)
+{
+    sigset_t all, was;
+    pthread_attr_t small;
+    if (pipe2(stop_pipe, O_CLOEXEC) < 0)
+        return err_sys(e, ERR_SYS, "a pipe");
+    sigfillset(&all);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64u << 10);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    int failed = pthread_create(&t->stopper, &small, stop, t);
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    pthread_attr_destroy(&small);
+    return failed ? err_set(e, ERR_SYS, "a thread cannot be started") : 0;
+}
+
+static void end_stopper(struct talk *t)
+{
+    signal(SIGINT, SIG_IGN); /* nobody writes to the pipe any more */
+    if (write(stop_pipe[1], "q", 1) == 1)
+        pthread_join(t->stopper, NULL);
+    close(stop_pipe[0]);
+    close(stop_pipe[1]);
 }
 
 static void catch_interrupt(void)
@@ -165,6 +212,7 @@ static int take(void *ctx, const struct thermo_event *ev)
     if (ev->type != THERMO_END)
         return 0;
     t->ended = 1;
+    atomic_store(&t->id, 0);
     t->failed = ev->error;
     t->n_prompt = ev->prompt_tokens;
     t->n_reused = ev->shared_tokens;
@@ -190,6 +238,7 @@ static int submit(struct talk *t, struct err *e)
     struct thermo_error why = { 0 };
     char *text = request(t);
     struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = text ? strlen(text) : 0 };
+    uint64_t id = 0;
     int r = !text ? err_set(e, ERR_NOMEM, "out of memory for a conversation") : 0;
     t->answer.len = t->thought.len = 0;
     t->why = (struct err){ 0 };
@@ -198,8 +247,10 @@ static int submit(struct talk *t, struct err *e)
     if (r == 0 && q.fields_bytes > t->line_bytes)
         r = err_set(e, ERR_LIMIT, "the conversation has %zu bytes as JSON, and the context has room for %zu: /reset begins anew, --context "
                     "N gives more room", q.fields_bytes, t->line_bytes);
-    else if (r == 0 && (r = thermo_submit(t->t, &q, take, t, &t->id, &why)) < 0)
+    else if (r == 0 && (r = thermo_submit(t->t, &q, take, t, &id, &why)) < 0)
         err_set(e, r, "%s", why.message);
+    if (r == 0)
+        atomic_store(&t->id, id);
     free(text);
     return r;
 }
@@ -210,7 +261,7 @@ static int step(struct talk *t, struct err *e)
     struct thermo_error why = { 0 };
     for (int r = 0, ends = 0; !t->ended && r != THERMO_E_INTERRUPTED;) {
         if ((stop_asked || t->why.code) && !ends) {
-            thermo_cancel(t->t, t->id);
+            thermo_cancel(t->t, atomic_load(&t->id));
             ends = 1;
         }
         r = thermo_step(t->t, 0, &why);
@@ -238,17 +289,51 @@ static void print_json(const struct talk *t)
     js_set_int(j, "prompt_tokens", t->n_prompt);
     js_set_int(j, "reused_tokens", t->n_reused);
     js_set_int(j, "tokens", t->n_tokens);
+    if (t->forgotten)
+        js_set_int(j, "forgotten_messages", t->forgotten);
     js_print(stdout, j, 0, 0, &e);
     fflush(stdout);
     js_free(j);
+}
+
+/* The oldest turns are forgotten until a quarter of the conversation is, so that there is room for more than one message. 0: there is none
+ * to forget. Said once. */
+static int make_room(struct talk *t)
+{
+    int n, any = 0;
+    size_t most = t->chat.text - t->chat.text / 4;
+    for (; t->chat.text > most && (n = messages_forget(&t->chat)); any += n) {
+        if (!t->forgotten)
+            log_info("the context of %d tokens is full: the oldest turns are forgotten from here on; --context N gives more room",
+                     t->chat.context);
+        t->forgotten += n;
+    }
+    return any;
+}
+
+/* Is what failed a matter of room? */
+static int lacks_room(int r, const struct err *e)
+{
+    return r == ERR_LIMIT || (r == ERR_USAGE && strstr(e->msg, " context of "));
+}
+
+/* A message of the conversation, which may take the place of the oldest ones. */
+static int add(struct talk *t, const char *role, const char *content, const char *thought, struct err *e)
+{
+    int r;
+    while ((r = messages_add(&t->chat, role, content, thought, e)) == ERR_LIMIT && make_room(t))
+        ;
+    return r;
 }
 
 /* The user's message, which is in the chat, is answered. What only the message is to blame for is said, and the message
  * forgotten: the talk goes on. */
 static int answer(struct talk *t, struct err *e)
 {
+    int r;
     stop_asked = 0;
-    int r = submit(t, e);
+    while ((r = submit(t, e)) < 0 && lacks_room(r, e) && make_room(t))
+        ;
     if (r < 0) {
         messages_drop(&t->chat, t->chat.n - 1);
         if (r != ERR_USAGE || !t->terminal)
@@ -262,10 +347,12 @@ static int answer(struct talk *t, struct err *e)
     else if (t->ended)
         print("\n");
     fflush(stdout);
+    if (t->ended && !t->a->g.json && !strcmp(t->stop, "context"))
+        log_info("the answer was cut off: the context of %d tokens is full; --context N gives more room", t->chat.context);
     if (r == 0 && ferror(stdout))
         r = file_stdout(e);
     if (r == 0 && (t->answer.len || t->thought.len))
-        r = messages_add(&t->chat, "assistant", t->answer.len ? t->answer.s : "", t->thought.len ? t->thought.s : NULL, e);
+        r = add(t, "assistant", t->answer.len ? t->answer.s : "", t->thought.len ? t->thought.s : NULL, e);
     return r;
 }
 
@@ -298,6 +385,14 @@ static void set_thinking(struct talk *t, const char *how)
     log_warn("/thinking is show, hide or off, not '%s'", how);
 }
 
+/* What came of a file is said. */
+static int files(const struct talk *t, const char *what, int r, const char *path)
+{
+    if (r == 0)
+        log_info("%d message%s %s '%s'", t->chat.n, t->chat.n == 1 ? "" : "s", what, path);
+    return r;
+}
+
 /* 1: the end. What a file is to blame for is said where somebody is there to do better. */
 static int command(struct talk *t, char *line, struct err *e)
 {
@@ -320,9 +415,9 @@ static int command(struct talk *t, char *line, struct err *e)
     else if (!strcmp(line, "/thinking"))
         set_thinking(t, arg);
     else if ((!strcmp(line, "/save") || !strcmp(line, "/save!")) && *arg)
-        r = messages_save(&t->chat, arg, line[5] == '!', e);
+        r = files(t, "saved in", messages_save(&t->chat, arg, line[5] == '!', e), arg);
     else if (!strcmp(line, "/load") && *arg)
-        r = messages_load(&t->chat, arg, e);
+        r = files(t, "loaded from", messages_load(&t->chat, arg, e), arg);
     else
         r = err_set(e, ERR_USAGE, "'%s' is no command, or lacks its argument; /help lists them", line);
     if (r < 0 && r != ERR_NOMEM && t->terminal) {
@@ -384,12 +479,43 @@ static int read_message(struct talk *t, struct kept *message, struct err *e)
 static int json_message(struct talk *t, const struct kept *m, struct err *e)
 {
     struct js *j = js_parse_within(m->s, m->len, messages_json_bytes(t->chat.context), "standard input", e);
+    int r;
     if (!j)
         return e->code;
     const char *role = js_str(js_get(j, "role"));
-    int user = !role || !strcmp(role, "user"), r = messages_add_object(&t->chat, j, "a line of standard input", "user", e);
+    int user = !role || !strcmp(role, "user");
+    while ((r = messages_add_object(&t->chat, j, "a line of standard input", "user", e)) == ERR_LIMIT && make_room(t))
+        ;
     js_free(j);
     return r < 0 || !user ? r : answer(t, e);
+}
+
+/* A line that is wrong is answered by an object that says so, and the next line is read. */
+static int json_error(const struct talk *t, int r, struct err *e)
+{
+    int theirs = r == ERR_FORMAT || r == ERR_UNSUPPORTED || r == ERR_LIMIT || r == ERR_USAGE || r == ERR_INPUT;
+    if (!theirs || ferror(stdin)) /* the line cannot be read, or it is no line that is wrong */
+        return r;
+    struct js *j = js_object();
+    js_set_str(j, "type", "error");
+    js_set_int(j, "line", (int64_t)t->lines.n);
+    js_set_str(j, "error", e->msg);
+    js_set_int(j, "status", err_exit_status(r));
+    r = js_print(stdout, j, 0, 0, e);
+    fflush(stdout);
+    js_free(j);
+    return r < 0 ? r : ferror(stdout) ? file_stdout(e) : 0;
+}
+
+/* 1: the end was asked for. */
+static int take_message(struct talk *t, struct kept *message, struct err *e)
+{
+    if (t->a->g.json)
+        return json_message(t, message, e);
+    if (message->s[0] == '/' && t->plain && (t->terminal || t->a->commands))
+        return command(t, message->s, e);
+    int r = add(t, "user", message->s, NULL, e);
+    return r < 0 ? r : answer(t, e);
 }
 
 static int converse(struct talk *t, struct err *e)
@@ -397,20 +523,11 @@ static int converse(struct talk *t, struct err *e)
     struct kept message = { 0 };
     int r = lines_open(&t->lines, stdin, messages_line_bytes(t->chat.context), e);
     r = r < 0 ? r : begin(t, e);
-    while (r == 0 && !cancel_asked(t->asked) && ((r = read_message(t, &message, e)) > 0 || r == ERR_LIMIT)) {
-        int over = r < 0;
-        r = over ? r : 0;
-        if (message.len == 0 && !over)
-            continue;
-        if (over)
-            ;
-        else if (t->a->g.json)
-            r = json_message(t, &message, e);
-        else if (message.s[0] == '/' && t->plain && (t->terminal || t->a->commands))
-            r = command(t, message.s, e);
-        else if ((r = messages_add(&t->chat, "user", message.s, NULL, e)) == 0)
-            r = answer(t, e);
-        if (r == ERR_LIMIT && t->terminal) {
+    while (r == 0 && !cancel_asked(t->asked) && (r = read_message(t, &message, e)) != 0) {
+        r = r < 0 ? r : message.len ? take_message(t, &message, e) : 0;
+        if (r < 0 && t->a->g.json) {
+            r = json_error(t, r, e);
+        } else if (r == ERR_LIMIT && t->terminal) {
             log_warn("%s", e->msg);
             r = 0;
         }
@@ -446,9 +563,11 @@ static int talk(const struct args *a, const char *const *more, struct cancel *as
     int r = thermo_open(&o, &t.t, &why);
     if (r < 0)
         err_set(e, r, "%s", why.message);
-    catch_interrupt();
-    if (r == 0 && (r = look(&t, e)) == 0)
+    if (r == 0 && (r = look(&t, e)) == 0 && (r = begin_stopper(&t, e)) == 0) {
+        catch_interrupt();
         r = converse(&t, e);
+        end_stopper(&t);
+    }
     if (r == 0)
         log_info("seed:   %llu", a->g.seed != UINT64_MAX ? (unsigned long long)a->g.seed : (unsigned long long)t.seed);
     thermo_close(t.t);

@@ -32,6 +32,30 @@ void messages_drop(struct messages *c, int n)
     }
 }
 
+static int is_of(const struct messages *c, int i, const char *role)
+{
+    return !strcmp(c->all[i].role, role);
+}
+
+int messages_forget(struct messages *c)
+{
+    int from = 0, to;
+    while (from < c->n && is_of(c, from, "system"))
+        from++;
+    for (to = from + 1; to < c->n && !is_of(c, to, "user"); to++)
+        ;
+    if (to >= c->n)
+        return 0;
+    for (int i = from; i < to; i++) {
+        c->text -= bytes_of(&c->all[i]);
+        c->values -= message_values(&c->all[i]);
+        message_free(&c->all[i]);
+    }
+    memmove(c->all + from, c->all + to, (size_t)(c->n - to) * sizeof *c->all);
+    c->n -= to - from;
+    return to - from;
+}
+
 void messages_free(struct messages *c)
 {
     messages_drop(c, 0);

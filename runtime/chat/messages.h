@@ -38,6 +38,9 @@ int messages_add(struct messages *c, const char *role, const char *content, cons
 int messages_add_object(struct messages *c, const struct js *j, const char *where, const char *role, struct err *e);
 int messages_give(struct messages *c, size_t bytes, struct err *e); /* `given`: ERR_LIMIT */
 void messages_drop(struct messages *c, int n);                      /* forget all from the n-th on */
+/* Forget the oldest turn, a user's message and what came of it, but nothing of the system's before it and not the last message. How many
+ * messages that were; 0: there is no such turn. */
+int messages_forget(struct messages *c);
 struct js *messages_json(const struct messages *c);                 /* an array; NULL: no memory */
 
 /* As a JSON object {"messages": [...]}. messages_load replaces what there is, and leaves it on an error. messages_save replaces no file but

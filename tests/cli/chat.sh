@@ -169,8 +169,9 @@ assert 'a cancellation: there is no field "typo"' in said[-3], said
 assert 'its name here is "temp"' in said[-2] and 'the nearest is "temp"' in said[-1], said
 for m, want in cases:
     r = thermo(['chat', '--json'], json.dumps(m) + '\n{"content": "go"}\n')
-    assert r.returncode and not r.stdout, r
-    check('chat', r.stderr.decode().strip(), want)
+    said = [json.loads(l) for l in r.stdout.decode().splitlines()]
+    assert r.returncode == 0 and all(s['type'] == 'error' for s in said) and said[0]['line'] == (1 if isinstance(want, str) else 2), r
+    check('chat', said[0]['error'], want)
 P
 }
 check "serve and chat --json give the template the same fields, and refuse the same" fields
@@ -203,6 +204,35 @@ check "lines of a pipe are messages, whatever they begin with; so are blocks" pi
 check "--commands with --json: usage" fails 2 'commands is for lines of text' "$run" chat "${files[@]}" --commands --json
 check "/save on a terminal: nothing in use or of others is written over, modes are kept" \
     python3 -B tests/cli/save.py "$run" "$m" "$p" "$t" "$tmp/save"
+
+# A context that is full: an answer says so, then the oldest turns go, which is said once, and never the system's message.
+full()
+{
+    local i
+    for i in 1 2 3 4 5 6 7 8; do echo "Once upon a time there was a dog. It ran to the park and saw a big red ball on the grass ($i)."; done > "$tmp/turns"
+    "$run" chat "${files[@]}" --temp 0 --chat-template "$t" --system 'Be kind.' --commands < <(cat "$tmp/turns"; echo "/save $tmp/full.json") \
+        > "$tmp/out" 2> "$tmp/err" && python3 - "$tmp/full.json" "$tmp/err" <<'P'
+import json, sys
+m, said = json.load(open(sys.argv[1]))['messages'], open(sys.argv[2]).read()
+assert m[0] == {'role': 'system', 'content': 'Be kind.'} and m[1]['role'] == 'user' and '(1)' not in m[1]['content'] and '(8)' in m[-2]['content'], m
+assert said.count('the oldest turns are forgotten') == 1 and said.count('the answer was cut off: the context of 256 tokens is full') > 1, said
+assert f"{len(m)} messages saved in '{sys.argv[1]}'" in said, said
+P
+}
+check "a context that is full is said, and the oldest turns go" full
+full_json()
+{
+    { sed 's/.*/{"content": "&"}/' "$tmp/turns"; printf '{"content": "a\n{"role": 3}\nx\0y\n[]\n{"content": "Hello"}\n'; } |
+        talk --json > "$tmp/lines" || { cat "$tmp/err"; return 1; }
+    python3 - "$tmp/lines" <<'P'
+import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1])]
+assert [a['type'] for a in lines] == ['answer'] * 8 + ['error'] * 4 + ['answer'], lines
+assert [a['line'] for a in lines[8:12]] == [9, 10, 11, 12] and all(a['error'] and a['status'] in (2, 3) for a in lines[8:12]), lines
+assert 'forgotten_messages' not in lines[0] and lines[-1]['forgotten_messages'] >= 2, lines
+P
+}
+check "--json: so it is counted, and what is wrong is answered by an object" full_json
 
 # The ceiling holds for the conversation too: more than half of the context in messages, rendered and read turn by turn.
 ceiling()

@@ -12,6 +12,7 @@
 #include "runtime/kept.h"
 #include "runtime/lines.h"
 #include "runtime/thermo.h"
+#include "runtime/typed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,8 @@
 static const struct opt_usage usage = {
     "thermo-run chat", "",
     "Talk with a model that has a chat template. One line is a message; a line that ends with \\ goes on in the next, and \"\"\" on a "
-    "line of its own begins and ends a message of several. /help lists commands: /save FILE, /load FILE, /reset, /system TEXT, "
+    "line of its own begins and ends a message of several. At a terminal lines are edited (Up and Ctrl-R find earlier ones), and a text "
+    "that is pasted is a part of the message, with all of its lines. /help lists commands: /save FILE, /load FILE, /reset, /system TEXT, "
     "/thinking HOW, /quit. They are taken from a terminal, or with --commands. Ctrl-C ends an answer and not the program. The conversation "
     "stays in memory, so that only what is new is read by the model. Without a terminal every line is a message as well; with --json a "
     "line is an object with \"content\" (and \"role\"), and the answer to each user message is an object on a line of stdout.",
@@ -36,7 +38,7 @@ static const struct opt_usage usage = {
 
 struct args {
     struct generate_args g;
-    int commands;
+    int commands, no_history;
 };
 
 struct talk {
@@ -44,7 +46,12 @@ struct talk {
     struct thermo *t;
     struct cancel *asked;          /* of everything */
     struct messages chat;
-    struct lines lines;            /* of standard input */
+    struct lines lines;            /* of standard input; */
+    struct typed *typed;           /* or what is typed there */
+    struct kept typed_line;
+    char *line;                    /* the last one: */
+    size_t n_line;
+    int pasted;                    /* it holds a text that was pasted */
     size_t line_bytes;             /* of a request, at most */
     int64_t seed;
     struct kept answer, thought;
@@ -86,7 +93,7 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
 {
     enum { GUESS_MTP = 2 };
     struct generate_args *g = &a->g;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 11] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 12] = { 0 };
     int k = setup_options(o, &g->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
@@ -105,6 +112,10 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
         { .name = "commands", .type = OPT_FLAG, .dest = &a->commands,
           .help = "Take commands (/save, /load, ...) from what is no terminal, too. Whoever writes those lines can read and write files as "
                   "you can; without it a line that begins with / is a message there." },
+        { .name = "no-history", .type = OPT_FLAG, .dest = &a->no_history,
+          .help = "Keep no file of what is typed at a terminal. Else a line is kept, for Up and Ctrl-R in later runs, in "
+                  "~/.local/state/thermocline/chat-history, which nobody else may read, at most 64 KiB; not if a space begins it, and not "
+                  "what was pasted." },
         { .name = "guess", .type = OPT_CHOICE, .dest = &g->guess, .choices = guess_names,
           .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before in the "
                   "conversation, mtp asks the model's own layer for multi-token prediction. Answers stay what they are without.",
@@ -429,48 +440,62 @@ static int command(struct talk *t, char *line, struct err *e)
 
 /* ---- messages ---- */
 
-/* The next line; 0: the end; ERR_*. After Ctrl-C the line is empty. */
+/* The next line; 0: the end; ERR_*. */
 static int read_line(struct talk *t, const char *prompt, struct err *e)
 {
-    if (t->terminal && !t->a->g.json)
-        print_to(stderr, "%s", prompt);
-    int r = lines_next(&t->lines, e);
-    if (r != ERR_INTR)
-        return r;
-    stop_asked = 0;
-    fputs("\n", stderr);
-    log_info("/quit or Ctrl-D ends the program");
-    t->lines.text[0] = '\0';
-    return 1;
+    int r;
+    if (t->typed) {
+        r = typed_next(t->typed, prompt, &t->typed_line, &t->pasted, e);
+        t->line = t->typed_line.s;
+        t->n_line = t->typed_line.len;
+    } else {
+        if (t->terminal && !t->a->g.json)
+            print_to(stderr, "%s", prompt);
+        r = lines_next(&t->lines, e);
+        t->line = t->lines.text;
+        t->n_line = t->lines.len;
+    }
+    if (r == ERR_INTR && !cancel_asked(t->asked)) {
+        stop_asked = 0;
+        fputs("\n", stderr);
+        log_info("/quit or Ctrl-D ends the program");
+    }
+    return r;
 }
 
-/* A message of one line or several in *message; 0: the end. Of one that is too long all is read before that is said, lest its end were
- * taken for the next. */
+/* A message of one line or several in *message, empty after Ctrl-C; 0: the end. Of one that is too long all is read before that is said,
+ * lest its end were taken for the next. */
 static int read_message(struct talk *t, struct kept *message, struct err *e)
 {
     int block = 0, more = 1, over = 0, r = 0;
-    const char *line = t->lines.text;
+    size_t most = messages_line_bytes(t->chat.context) - 1;
     message->len = 0;
     t->plain = 1;
     if ((r = kept_add(message, "", 0, e)) < 0)
         return r;
     for (int i = 0; more && ((r = read_line(t, i ? "… " : "> ", e)) > 0 || r == ERR_LIMIT); i++) {
-        size_t n = r < 0 ? 0 : t->lines.len;
+        size_t n = r < 0 ? 0 : t->n_line;
+        int marks = r > 0 && !t->a->g.json && !t->pasted;
         over |= r < 0;
-        if (!t->a->g.json && n && !strcmp(line, "\"\"\"")) {
+        t->plain &= !t->pasted;
+        if (marks && !strcmp(t->line, "\"\"\"")) {
             more = block = !block;
             t->plain = 0;
             continue;
         }
-        more = block || (!t->a->g.json && n > 0 && line[n - 1] == '\\');
+        more = block || (marks && n > 0 && t->line[n - 1] == '\\');
         t->plain &= !more;
         n -= more && !block;
-        if (!over && message->len + n + 1 >= t->lines.cap)
-            over = err_set(e, ERR_LIMIT, "a message is longer than %zu bytes, for which the context has room", t->lines.cap - 1) < 0;
+        if (!over && message->len + n >= most)
+            over = err_set(e, ERR_LIMIT, "a message is longer than %zu bytes, for which the context has room", most) < 0;
         if (over)
             continue;
-        if ((message->len && (r = kept_add(message, "\n", 1, e)) < 0) || (r = kept_add(message, line, n, e)) < 0)
+        if ((message->len && (r = kept_add(message, "\n", 1, e)) < 0) || (r = kept_add(message, t->line, n, e)) < 0)
             return r;
+    }
+    if (r == ERR_INTR) {
+        message->len = 0;
+        return 1;
     }
     return r < 0 && r != ERR_LIMIT ? r : over ? ERR_LIMIT : message->len > 0 || !more;
 }
@@ -521,7 +546,9 @@ static int take_message(struct talk *t, struct kept *message, struct err *e)
 static int converse(struct talk *t, struct err *e)
 {
     struct kept message = { 0 };
-    int r = lines_open(&t->lines, stdin, messages_line_bytes(t->chat.context), e);
+    size_t cap = messages_line_bytes(t->chat.context);
+    int r = t->terminal && !t->a->g.json ? typed_open(&t->typed, cap, !t->a->no_history, t->asked, e)
+                                         : lines_open(&t->lines, stdin, cap, e);
     r = r < 0 ? r : begin(t, e);
     while (r == 0 && !cancel_asked(t->asked) && (r = read_message(t, &message, e)) != 0) {
         r = r < 0 ? r : message.len ? take_message(t, &message, e) : 0;
@@ -534,7 +561,9 @@ static int converse(struct talk *t, struct err *e)
     }
     if (t->terminal && r == 0)
         print_to(stderr, "\n");
+    typed_close(t->typed);
     lines_close(&t->lines);
+    kept_free(&t->typed_line);
     free(message.s);
     return r < 0 ? r : cancel_asked(t->asked) ? err_set(e, ERR_INTR, "interrupted") : 0;
 }

@@ -7,6 +7,11 @@
 #include "runtime/cmd.h"
 #include "runtime/machine.h"
 
+#ifdef NO_EDIT
+#define EDITOR "none"
+#else
+#define EDITOR "libedit"
+#endif
 #define STR(x) #x
 #define TEXT(x) STR(x)
 
@@ -24,5 +29,6 @@ int main(int argc, char **argv)
     };
     machine_tune();
     return opt_main("thermo-run", "Run a packed model within a memory limit.", commands,
-                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION), argc, argv);
+                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION) ", line editor " EDITOR,
+                    argc, argv);
 }

@@ -5,7 +5,7 @@
 # package, to build, what makes Debian packages and static programs. As root or with sudo that asks no password it
 # installs; else it prints the one command and exits 1.
 build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-dev libsqlite3-dev libjansson-dev
-       libxxhash-dev libpcre2-dev liburing-dev libmicrohttpd-dev libopenblas-dev liblapacke-dev'
+       libxxhash-dev libpcre2-dev liburing-dev libmicrohttpd-dev libedit-dev libopenblas-dev liblapacke-dev'
 check='clang clang-format clang-tidy libclang-rt-dev hdf5-tools sqlite3 python3-jsonschema
        binutils git ocl-icd-libopencl1 pocl-opencl-icd'
 cross='ccache gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'

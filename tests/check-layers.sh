@@ -58,7 +58,7 @@ library_alone() # OBJECT...
     for o in "$@"; do
         found=$(comm -12 <(nm -u "$B/runtime/$o.o" | awk '{ print $2 }' | sort) \
             <(nm -g --defined-only "$B/runtime.a" 2> /dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
-            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|prefix_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results|messages|lines)_[a-z_]+')
+            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|prefix_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results|messages|lines|typed)_[a-z_]+')
         [ -z "$found" ] || { echo "runtime/$o.c uses more than thermo.h:" $found; bad=1; }
     done
     return $bad
@@ -101,6 +101,7 @@ check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/base/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'
 check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_disk)\.c'
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c'
+check "libedit only in its wrapper" only 'histedit\.h' 'runtime/typed_edit\.c'
 check "libmicrohttpd only in its wrapper" only 'microhttpd\.h' 'server/http\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only

@@ -484,7 +484,7 @@ static int print_version(const char *program, const char *extra)
 {
     print("%s %s\n", program, THERMO_VERSION);
     if (extra && *extra)
-        print("%s%s", extra, extra[strlen(extra) - 1] == '\n' ? "" : "\n");
+        print("%s\n", extra);
     return 0;
 }
 

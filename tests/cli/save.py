@@ -17,8 +17,8 @@ PATIENCE = 120
 class Chat:
     def __init__(self, *options):
         self.master, slave = pty.openpty()
-        line = [run, 'chat', '--model', 'pack', '--plan', 'plan', '--chat-template', 'template', '--temp', '0', '-n', '2', *options]
-        self.process = subprocess.Popen(line, cwd=folder, stdin=slave, stdout=slave, stderr=slave, pass_fds=fds)
+        line = [run, 'chat', '--model', 'pack', '--plan', 'plan', '--chat-template', 'template', '--temp', '0', '-n', '2', '--no-history', *options]
+        self.process = subprocess.Popen(line, cwd=folder, stdin=slave, stdout=slave, stderr=slave, pass_fds=fds, env={**os.environ, 'TERM': 'dumb'})
         os.close(slave)
         self.until('> ')
 

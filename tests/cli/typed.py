@@ -1,0 +1,237 @@
+"""typed.py THERMO-RUN PACK PLAN TEMPLATE FOLDER SLOW: `chat` at a terminal: lines are edited, pasted texts are one message, long ones are whole, the
+history is the user's alone, Ctrl-C ends an answer at once, the terminal is as it was. SLOW: a library that makes each pread wait, or -."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import time
+
+sys.path.insert(0, 'tests')
+from tap import done, point
+
+run, pack, plan, template, folder, slow = sys.argv[1:]
+PATIENCE = 120
+ESCAPES = re.compile(r'\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78MDE]|[\x00\x07]')
+os.mkdir(folder)
+EDITS = 'libedit' in subprocess.run([run, '--version'], capture_output=True, text=True, check=True).stdout
+
+
+class Chat:
+    def __init__(self, *options, term='xterm', home='home', n='2', env=None, memory=None, start=True):
+        self.master, self.slave = pty.openpty()
+        self.was = termios.tcgetattr(self.slave)
+        line = [run, 'chat', '--model', pack, '--plan', plan, '--chat-template', template, '--temp', '0', '-n', n, *(['--memory', memory] if memory else []), *options]
+        env = {**{k: v for k, v in os.environ.items() if k != 'XDG_STATE_HOME'}, 'TERM': term, 'HOME': f'{folder}/{home}', **(env or {})}
+        os.makedirs(env['HOME'], exist_ok=True)
+        self.process = subprocess.Popen(line, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=env, start_new_session=True,
+                                        preexec_fn=lambda: __import__('fcntl').ioctl(0, termios.TIOCSCTTY, 0))
+        self.said = ''
+        if start:
+            self.until('> ')
+
+    def read(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        self.said += os.read(self.master, 65536).decode(errors='replace')
+        return True
+
+    def until(self, what):
+        """Until that is the end of what is seen, and nothing follows."""
+        end = time.monotonic() + PATIENCE
+        while not (ESCAPES.sub('', self.said).replace('\r', '').endswith(what) and not self.read(.05)):
+            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came: {self.said[-2000:]!r}'
+            self.read(1)
+        said, self.said = self.said, ''
+        return ESCAPES.sub('', said).replace('\r', '')
+
+    def seen(self, what):
+        end = time.monotonic() + PATIENCE
+        while what not in ESCAPES.sub('', self.said):
+            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came: {self.said[-2000:]!r}'
+            self.read(1)
+
+    def send(self, text):
+        data = text.encode() if isinstance(text, str) else text
+        while data:
+            data = data[os.write(self.master, data[:1024]):]
+            while self.read(0):
+                pass
+
+    def type(self, text):
+        self.send(text + '\n')
+        return self.until('\n> ')
+
+    def messages(self):
+        name = f'{folder}/saved.json'
+        if os.path.exists(name):
+            os.remove(name)
+        said = self.type(f'/save {name}')
+        assert 'saved in' in said, said
+        return [m['content'] for m in json.load(open(name))['messages'] if m['role'] == 'user']
+
+    def end(self):
+        self.send('/quit\n')
+        point(self.process.wait(PATIENCE) == 0 and termios.tcgetattr(self.slave) == self.was, 'it ends, and the terminal is as it was')
+        while self.read(.05):
+            pass
+        os.close(self.master)
+        os.close(self.slave)
+        return self.said
+
+
+def paste(text):
+    return f'\x1b[200~{text}\x1b[201~'
+
+
+def editing(term):
+    c = Chat(term=term)
+    c.type('Helo\x7f\x7flo wörld\x7f\x7f\x7fx')
+    keys = ['Helo wöx']
+    if EDITS and term != 'dumb':
+        c.type('there\x01Hi \x05!')          # Ctrl-A, Ctrl-E
+        c.type('one two\x1b[D\x1b[D\x1b[DX')  # left
+        c.type('\x1b[A\x1b[A')                # up, up
+        keys += ['Hi there!', 'one Xtwo', 'Hi there!']
+    got = c.messages()
+    point(got == keys, f'{term}: a line is edited', str(got))
+    c.type('/reset')
+    long = ''.join(f'{i:04d} ' for i in range(1200)) + 'the end'
+    c.send(long)
+    said = c.type('')
+    got = c.messages()
+    point(got == [long], f'{term}: a line of {len(long)} bytes that is typed is whole', f'{[len(g) for g in got]} {said[-300:]}')
+    c.type('/reset')
+    text = 'first line\n"""\n/quit\n\n' + 'word ' * 1200 + '\\\nlast line'
+    c.send(paste(text.replace('\n', '\r')))
+    said = c.type(' - so?')
+    got = c.messages()
+    point(got == [text + ' - so?'], f'{term}: a pasted text of {len(text)} bytes is one message, with what is typed behind it', str(got)[:300])
+    point('[paste 1: 6 lines, ' in said, f'{term}: and stands in the line as a mark', said[:300])
+    c.type('/reset')
+    c.send('a ' + paste('one\rtwo') + ' b ' + paste('short') + ' c ' + paste('/save x\n'))
+    c.type('')
+    got = c.messages()
+    point(got == ['a one\ntwo b short c /save x\n'], f'{term}: several, short ones as if typed, and no command', str(got))
+    c.type('/reset')
+    c.send(paste('/reset\n'))
+    c.type('')
+    got = c.messages()
+    point(got == ['/reset\n'], f'{term}: what is pasted is no command', str(got))
+    c.send(paste('x' * 200000))
+    said = c.type('')
+    point('longer than' in said and c.messages() == ['/reset\n'], f'{term}: what the context has no room for is refused, and the talk goes on', said[-300:])
+    c.send(paste('a\x1b[20b\x1b[201c\x1b\x00'))
+    said = c.type('')
+    point('NUL' in said and c.messages() == ['/reset\n'], f'{term}: a NUL is refused', said[-300:])
+    c.type('/reset')
+    c.send(paste('a\x1b[20b\x1b[201c\n'))
+    c.type('')
+    got = c.messages()
+    point(got == ['a\x1b[20b\x1b[201c\n'], f'{term}: what looks like the end of a paste is none', str(got))
+    c.type('/reset')
+    c.send('half a li')
+    time.sleep(.2)
+    c.send('\x03')
+    said = c.until('\n> ')
+    c.type('whole')
+    got = c.messages()
+    point('Ctrl-D ends' in said and got == ['whole'], f'{term}: Ctrl-C drops a line', f'{said} {got}')
+    c.type('/reset')
+    c.send('"""\n')
+    c.until('… ')
+    c.send('a\n')
+    c.until('… ')
+    c.send('b\\\n')
+    c.until('… ')
+    c.type('"""')
+    c.send('c\\\n')
+    c.until('… ')
+    c.type('d')
+    got = c.messages()
+    point(got == ['a\nb\\', 'c\nd'], f'{term}: blocks, and lines that go on', str(got))
+    said = c.end()
+    c = Chat(term=term)
+    c.send('\x04')
+    point(c.process.wait(PATIENCE) == 0 and termios.tcgetattr(c.slave) == c.was, f'{term}: Ctrl-D ends')
+    c = Chat(term=term)
+    c.process.send_signal(signal.SIGTERM)
+    point(c.process.wait(PATIENCE) == 130 and termios.tcgetattr(c.slave) == c.was, f'{term}: SIGTERM ends, and the terminal is as it was')
+
+
+def history():
+    path = f'{folder}/own/.local/state/thermocline/chat-history'
+    c = Chat(home='own')
+    c.type('the first')
+    c.type(' a secret')
+    c.send(paste('a\nb'))
+    c.type('pasted')
+    c.end()
+    mode = lambda p: stat.S_IMODE(os.stat(p).st_mode)
+    point(open(path).read() == 'the first\n/quit\n' and mode(path) == 0o600 and mode(os.path.dirname(path)) == 0o700, 'the history has what was typed, and is the user\'s alone', open(path).read())
+    c = Chat(home='own')
+    c.type('\x1b[A\x1b[A')
+    c.type('\x12fir\n')
+    got = c.messages()
+    point(got == ['the first', 'the first'], 'Up and Ctrl-R find lines of earlier runs', str(got))
+    c.end()
+    before = open(path).read()
+    c = Chat('--no-history', home='own')
+    c.type('unseen')
+    c.end()
+    point(open(path).read() == before, '--no-history keeps none')
+    with open(path, 'w') as f:
+        f.write(''.join(f'line {i} {"x" * 50}\n' for i in range(3000)))
+    os.chmod(path, 0o644)
+    a, b = Chat(home='own'), Chat(home='own')
+    point(os.path.getsize(path) <= 32768 and mode(path) == 0o600, 'it is bounded, and made private', f'{os.path.getsize(path)} {mode(path):o}')
+    a.type('by a')
+    b.type('by b')
+    a.end()
+    b.end()
+    lines = open(path).read().splitlines()
+    point('by a' in lines and 'by b' in lines and f'line 2999 {"x" * 50}' in lines, 'two runs at once both keep theirs', str(lines[-5:]))
+    os.remove(path)
+    os.symlink(f'{folder}/elsewhere', path)
+    c = Chat(home='own', start=False)
+    said = c.until('> ')
+    point('no history' in said and '--no-history' in said and not os.path.exists(f'{folder}/elsewhere'), 'a link in its place is not followed, which is said', said)
+    c.end()
+
+
+def at_once():
+    """Each read waits 20 ms: a pass takes seconds, and Ctrl-C does not wait for it."""
+    gate = f'{folder}/gate'
+    c = Chat('--io', 'pread', '--no-history', '-t', '1', n='60', memory='13MiB', env={'LD_PRELOAD': slow, 'SLOW_GATE': gate, 'SLOW_MS': '20'})
+    c.send('Tell me a long story.\n')
+    c.seen('.\r\n')
+    while not c.read(0):
+        pass
+    open(gate, 'w').close()
+    time.sleep(1)
+    while c.read(.2):
+        pass
+    t = time.monotonic()
+    c.send('\x03')
+    c.until('\n> ')
+    took = time.monotonic() - t
+    os.remove(gate)
+    print(f'# Ctrl-C took {took:.2f} s')
+    point(took < 2, 'Ctrl-C ends an answer in the middle of a pass', f'{took}')
+    c.type('And then?')
+    point(len(c.messages()) == 2, 'and the talk goes on')
+    c.end()
+
+
+for kind in ('xterm', 'dumb'):
+    editing(kind)
+if EDITS:
+    history()
+if slow != '-':
+    at_once()
+done()

@@ -48,6 +48,10 @@ int generate_prefix_options(struct opt *o, struct generate_args *a)
                   "Who can read the folder can read prompts: use one of your own." },
         { .name = "prefix-cache-size", .type = OPT_SIZE, .dest = &a->prefix_bytes, .arg = "SIZE", .min = 1 << 16, .max = 0x1p50,
           .help = "With --prefix-cache: bytes of all files there, at most; what was used longest ago goes.", .def = "4GiB" },
+        { .name = "states", .type = OPT_INT, .dest = &a->states, .arg = "N", .min = 1, .max = 4096,
+          .help = "Of a model with recurrent layers: keep so many states of theirs in memory, at every 512th token, before the last "
+                  "message and where prompts end; later prompts go on from them. With --prefix-cache they are written there.",
+          .def = "none; with --prefix-cache 2" },
     };
     memcpy(o, own, sizeof own);
     return GENERATE_PREFIX_OPTIONS;
@@ -118,6 +122,7 @@ static int check_guess(const struct generate_args *a, struct err *e)
         { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
         { a->guess_most && !a->guess, "--guess-most", "--guess" },
         { a->prefix_bytes && !a->prefix_cache, "--prefix-cache-size", "--prefix-cache" },
+        { a->states && a->known && !a->prefix_cache, "--states", "--prefix-cache" },
         { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
@@ -166,7 +171,12 @@ static int draft_beside(void *ctx, const struct engine_config *model, uint64_t *
     return r;
 }
 
-/* And what writes prefixes. */
+static int states_of(const struct generate_args *a)
+{
+    return a->states ? a->states : a->prefix_cache ? GENERATE_STATES : 0;
+}
+
+/* And what keeps prefixes. */
 static int beside_of(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
 {
     struct generate_set *g = ctx;
@@ -178,6 +188,9 @@ static int beside_of(void *ctx, const struct engine_config *model, uint64_t *byt
         r = draft_beside(g, model, bytes, e);
     else if (a->guess == GENERATE_GUESS_MTP)
         r = mtp_beside(&g->mtp, model, bytes, e);
+    uint64_t state = 0;
+    if (r == 0 && states_of(a) && (r = engine_state_bytes(model->pack, &model->choice, &state, e)) == 0)
+        *bytes += (uint64_t)states_of(a) * state;
     if (r == 0 && a->prefix_cache && (r = engine_store_payload(model->pack, &model->choice, &payload, e)) == 0)
         *bytes += kv_store_bytes(payload, model->choice.context);
     return r;
@@ -290,6 +303,8 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
     if ((r = open_guesser(g, a, e)) < 0 || (r = setup_open(&a->setup, &g->setup, e)) < 0 || (r = check_guesser(g, e)) < 0)
         return r;
     const struct budget_choice *c = &g->setup.config.choice;
+    if (a->states && !model_has_states(&g->setup.pack->h))
+        return err_set(e, ERR_USAGE, "--states is for models with recurrent layers; '%s' has none", a->setup.model);
     if ((r = open_chat(g, a, e)) < 0)
         return r;
     g->n_eog = generate_eog(&g->setup, g->eog);
@@ -321,13 +336,12 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6,
-                                    .prefixes = !a->known || a->prefix_cache, .token = token, .end = end, .allowed = request_allowed,
-                                    .ctx = ctx };
+                                    .prefixes = !a->known || a->prefix_cache, .states = states_of(a), .token = token, .end = end,
+                                    .allowed = request_allowed, .ctx = ctx };
     r = batch_init(&g->batch, &c, e);
     if (r == 0 && a->prefix_cache && !g->batch.finds)
         return err_set(e, ERR_UNSUPPORTED, "--prefix-cache: '%s' keeps no pages that others can begin with: %s", a->setup.model,
-                       g->batch.guess.watcher ? "--guess mtp goes by what is computed" :
-                       model_has_states(&g->setup.pack->h) ? "it has recurrent layers" : "--context has to be a multiple of 32");
+                       g->batch.guess.watcher ? "--guess mtp goes by what is computed" : "--context has to be a multiple of 32");
     engine_use_store(g->engine, g->store, g->root);
     return r;
 }

@@ -32,6 +32,7 @@ struct generate_args {
     uint64_t draft_memory;
     const char *prefix_cache;   /* DIR, or NULL */
     uint64_t prefix_bytes;
+    int states;                 /* of recurrent layers, kept in memory; 0: with prefix_cache GENERATE_STATES, else none */
     void (*wake)(void *ctx);    /* when there is something to do: from any thread; or NULL */
     void *wake_ctx;
     struct opt_list stops;
@@ -44,7 +45,8 @@ struct generate_args {
 int generate_guess_options(struct opt *o, struct generate_args *a);
 
 /* Those of prefixes on disk, GENERATE_PREFIX_OPTIONS of them. */
-#define GENERATE_PREFIX_OPTIONS 2
+#define GENERATE_PREFIX_OPTIONS 3
+#define GENERATE_STATES 2
 int generate_prefix_options(struct opt *o, struct generate_args *a);
 
 /* Defaults; what parsing has allocated. */

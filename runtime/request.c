@@ -302,7 +302,10 @@ static int keep_chat(struct request *q, const struct js *j, struct err *e)
 {
     const struct js *tools = tools_of(j);
     int32_t *ids = NULL;
-    int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
+    struct chat_begins begins = { 0 };
+    int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &begins, e);
+    q->thinks = begins.thinks;
+    q->text.n_before = begins.before;
     enum calls_form form = chat_form(q->shared->chat);
     q->is_chat = 1;
     int most = context_of(q) - (q->text.n != 0);

@@ -333,7 +333,31 @@ int chat_render(const struct chat *c, int off, char **text, size_t *len, struct 
     return r;
 }
 
-int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
+/* Tokens whose text ends before that place, behind `first` that the text has not; a text and its tokens' may differ in white space. */
+static int tokens_before(const struct chat *c, const int32_t *ids, int first, int n, size_t place)
+{
+    size_t at = 0, bytes;
+    int i = first;
+    for (; i < n; i++, at += bytes) {
+        tokenizer_text(c->tokenizer, ids[i], &bytes);
+        if (at + bytes > place)
+            break;
+    }
+    return i;
+}
+
+/* Where the last user message is in a text, or 0. */
+static size_t last_message(const struct chat *c, const char *text)
+{
+    const char *found = NULL, *says = NULL;
+    for (int i = 0; i < c->of.n; i++)
+        says = strcmp(c->of.all[i].role, "user") ? says : c->of.all[i].content;
+    for (const char *at = text; says && *says && (at = strstr(at, says)); at++)
+        found = at;
+    return found ? (size_t)(found - text) : 0;
+}
+
+int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, struct chat_begins *begins, struct err *e)
 {
     char *text = NULL;
     uint32_t *plain = NULL;
@@ -343,7 +367,8 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
         return r;
     int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);
     r = tokenizer_encode_but(c->tokenizer, text, len, bos, plain, n_plain, ids, n, e);
-    *thinks = chat_reader_thinks(text, len);
+    begins->thinks = chat_reader_thinks(text, len);
+    begins->before = r < 0 ? 0 : tokens_before(c, *ids, bos && *n && **ids == tokenizer_bos(c->tokenizer), *n, last_message(c, text));
     free(plain);
     free(text);
     return r;

@@ -39,7 +39,11 @@ int chat_variant(const struct chat *c); /* of that form (calls_variant_of) */
 int chat_render(const struct chat *c, int off, char **text, size_t *len, struct err *e);
 
 /* Ids of the conversation and of the beginning of an answer; *ids is malloc'd. off: the template is told that the model shall not
- * think. *thinks: the answer begins within a thought; for chat_reader_init. */
-int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e);
+ * think. thinks: the answer begins within a thought; for chat_reader_init. before: about so many of the tokens come before what the last
+ * user message says, 0: not known. */
+struct chat_begins {
+    int thinks, before;
+};
+int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, struct chat_begins *begins, struct err *e);
 
 #endif

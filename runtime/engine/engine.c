@@ -218,6 +218,8 @@ void engine_close(struct engine *g)
     free(g->state_pos);
     free(g->misfits);
     free(g->prefixes);
+    free(g->slots);
+    free(g->states);
     free(g);
 }
 
@@ -290,16 +292,23 @@ void engine_keep_positions(struct engine *g, int seq, int n)
     g->state_pos[seq] = n;
 }
 
-int engine_keep_prefixes(struct engine *g, struct err *e)
+int engine_keep_prefixes(struct engine *g, int states, struct err *e)
 {
+    int has = model_has_states(&g->h);
     if (g->prefixes)
         return 1;
-    if (model_has_states(&g->h) || (!g->kv_shape.table_bytes && g->c.choice.context % SCHEDULE_KV_PAGE))
+    if ((has && !states) || (!g->kv_shape.table_bytes && g->c.choice.context % SCHEDULE_KV_PAGE))
         return 0;
     g->prefixes = calloc(1, kv_prefix_bytes(&g->kv_shape));
-    if (!g->prefixes)
+    if (has) {
+        g->slots = calloc((size_t)states, sizeof *g->slots);
+        g->states = calloc((size_t)states, (size_t)budget_kv_state(&g->kv_shape, g->c.choice.max_batch));
+    }
+    if (!g->prefixes || (has && (!g->slots || !g->states)))
         return err_set(e, ERR_NOMEM, "out of memory for what the KV cache holds");
     kv_prefix_init(&g->pages, &g->kv_shape, g->prefixes);
+    if (has)
+        kv_prefix_slots(&g->pages, g->slots, states);
     return 1;
 }
 
@@ -315,20 +324,31 @@ int engine_has_store(const struct engine *g)
     return g->store != NULL;
 }
 
+int engine_state_bytes(const struct pack *p, const struct budget_choice *c, uint64_t *bytes, struct err *e)
+{
+    struct budget_model m;
+    struct budget_kv k;
+    pack_budget_model(p, &m);
+    int r = budget_kv(&m, c, &k, e);
+    *bytes = r < 0 || !model_has_states(&p->h) ? 0 : budget_kv_state(&k, c->max_batch) + sizeof(struct kv_slot);
+    return r;
+}
+
 int engine_store_payload(const struct pack *p, const struct budget_choice *c, size_t *bytes, struct err *e)
 {
     struct budget_model m;
     struct budget_kv k;
     pack_budget_model(p, &m);
     int r = budget_kv(&m, c, &k, e);
-    *bytes = r < 0 ? 0 : (size_t)budget_kv_page(&k);
+    uint64_t page = r < 0 ? 0 : budget_kv_page(&k), state = r < 0 || !model_has_states(&p->h) ? 0 : budget_kv_state(&k, c->max_batch);
+    *bytes = (size_t)(page > state ? page : state);
     return r;
 }
 
 int engine_find_prefix(struct engine *g, int seq, int from, const int32_t *ids, int n)
 {
     int found = kv_prefix_take(&g->pages, seq, from, ids, n);
-    g->state_pos[seq] = found;
+    g->state_pos[seq] = model_has_states(&g->h) ? -1 : found; /* until engine_begin_from */
     return found;
 }
 
@@ -347,8 +367,51 @@ int engine_load_prefix(struct engine *g, int seq, int from, const int32_t *ids)
     }
     kv_prefix_keep(&g->pages, seq, ids, n);
     kv_prefix_stored(&g->pages, page);
-    g->state_pos[seq] = n;
+    g->state_pos[seq] = model_has_states(&g->h) ? -1 : n;
     return 1;
+}
+
+/* ---- states ---- */
+
+static size_t state_bytes(const struct engine *g)
+{
+    return (size_t)budget_kv_state(&g->kv_shape, g->c.choice.max_batch);
+}
+
+/* 1: the state after the sequence's first n positions is its own. */
+static int take_state(struct engine *g, int seq, const int32_t *ids, int n)
+{
+    struct err e;
+    int slot = kv_prefix_state(&g->pages, seq, n);
+    const void *from = slot >= 0 ? g->states + (size_t)slot * state_bytes(g) : NULL;
+    struct hash128 page = kv_prefix_name(&g->pages, seq, n - SCHEDULE_KV_PAGE, ids + n - SCHEDULE_KV_PAGE);
+    if (!from && g->store)
+        from = kv_store_get(g->store, KV_STORE_STATE, page, ids, n, state_bytes(g));
+    if (!from || g->dense->backend->move_state(g->dense, seq, (void *)(uintptr_t)from, 1, &e) < 0)
+        return 0;
+    if (g->store)
+        kv_store_touch_state(g->store, page, n);
+    return 1;
+}
+
+int engine_begin_from(struct engine *g, int seq, const int32_t *ids, int n)
+{
+    if (!model_has_states(&g->h))
+        return n;
+    while (n > 0 && !take_state(g, seq, ids, n))
+        n -= SCHEDULE_KV_PAGE;
+    kv_pages_keep(&g->pages, seq, n);
+    g->state_pos[seq] = n;
+    return n;
+}
+
+void engine_keep_state(struct engine *g, int seq, int n)
+{
+    struct err e;
+    int sound = g->misfits[seq] == DENSE_FITS || dense_misfit_pos(g->misfits[seq]) >= n;
+    int slot = g->slots && sound && n > 0 && n == g->state_pos[seq] ? kv_prefix_mark(&g->pages, seq, n) : -1;
+    if (slot >= 0)
+        g->dense->backend->move_state(g->dense, seq, g->states + (size_t)slot * state_bytes(g), 0, &e);
 }
 
 static void touch_stored(void *ctx, struct hash128 page, int n)
@@ -370,17 +433,23 @@ void engine_publish_prefix(struct engine *g, int seq, const int32_t *ids, int n)
 
 int engine_store_prefixes(struct engine *g)
 {
-    size_t bytes = (size_t)budget_kv_page(&g->kv_shape);
     struct hash128 name;
     struct err e;
-    int page, n;
-    for (int32_t *ids; g->store; kv_prefix_stored(&g->pages, page)) {
+    int page, slot, n;
+    for (int32_t *ids; g->store;) {
         if (!(ids = kv_store_room(g->store)))
             return 1;
-        if ((page = kv_prefix_unstored(&g->pages, ids, &n, &name)) < 0)
+        if ((page = kv_prefix_unstored(&g->pages, ids, &n, &name)) >= 0) {
+            if (g->dense->backend->move_page(g->dense, page, kv_store_payload(ids, n), 0, &e) == 0)
+                kv_store_put(g->store, KV_STORE_PAGE, name, n, (size_t)budget_kv_page(&g->kv_shape));
+            kv_prefix_stored(&g->pages, page);
+        } else if ((slot = kv_prefix_unstored_state(&g->pages, ids, &n, &name)) >= 0) {
+            memcpy(kv_store_payload(ids, n), g->states + (size_t)slot * state_bytes(g), state_bytes(g));
+            kv_store_put(g->store, KV_STORE_STATE, name, n, state_bytes(g));
+            kv_prefix_stored_state(&g->pages, slot);
+        } else {
             return 0;
-        if (g->dense->backend->move_page(g->dense, page, kv_store_payload(ids, n), 0, &e) == 0)
-            kv_store_put(g->store, KV_STORE_PAGE, name, n, bytes);
+        }
     }
     return 0;
 }

@@ -211,10 +211,11 @@ void engine_keep_positions(struct engine *g, int seq, int n);
  * all that there are or 0, for a state has taken in every position. */
 int engine_can_keep(const struct engine *g, int seq, int n);
 
-/* From here on pages of the KV cache stay when their sequences go, and are found by their tokens (kv_prefix.h); before the first pass. Of
- * models with recurrent layers none are, and of one sequence whose context is no multiple of a page neither. It takes KV_PREFIX_PER_TOKEN
- * bytes for each position of each sequence. 1: it is so. */
-int engine_keep_prefixes(struct engine *g, struct err *e);
+/* From here on pages of the KV cache stay when their sequences go, and are found by their tokens (kv_prefix.h); before the first pass. It
+ * takes KV_PREFIX_PER_TOKEN bytes for each position of each sequence. Of models with recurrent layers states are kept, too, so many
+ * (engine_state_bytes each), and without any no pages are; nor are they of one sequence whose context is no multiple of a page. 1: it is
+ * so. */
+int engine_keep_prefixes(struct engine *g, int states, struct err *e);
 
 /* And a folder has them, too (kv_store.h), which outlives the engine or is taken away by NULL. Where pages are kept. */
 void engine_use_store(struct engine *g, struct kv_store *s, struct hash128 root);
@@ -223,11 +224,21 @@ int engine_has_store(const struct engine *g);
 /* Bytes of a record of that folder, at most, of a packed model that runs so. ERR_LIMIT. */
 int engine_store_payload(const struct pack *p, const struct budget_choice *c, size_t *bytes, struct err *e);
 
+/* Bytes of a state that is kept; 0: there are none. ERR_LIMIT. */
+int engine_state_bytes(const struct pack *p, const struct budget_choice *c, uint64_t *bytes, struct err *e);
+
 /* A sequence whose first `from` positions, whole pages, were found goes on with what there is of ids[n] in memory: how many it has. */
 int engine_find_prefix(struct engine *g, int seq, int from, const int32_t *ids, int n);
 
 /* With a page more, which the folder has: ids[from + SCHEDULE_KV_PAGE]. 1: it is there. */
 int engine_load_prefix(struct engine *g, int seq, int from, const int32_t *ids);
+
+/* That was all of it: how many of the n positions it goes on from; of models with recurrent layers those that a state is kept of. */
+int engine_begin_from(struct engine *g, int seq, const int32_t *ids, int n);
+
+/* Keeps the state after a sequence's first n positions, all that it has taken in, whole pages, which were published. Of other models, and
+ * where it has taken in something else, nothing is done. */
+void engine_keep_state(struct engine *g, int seq, int n);
 
 /* What was found of it, n positions, is used: the folder keeps it longer. */
 void engine_touch_prefix(struct engine *g, int seq, int n);

@@ -41,6 +41,8 @@ struct engine {
     struct kv_pages pages;
     void *prefixes;                /* what kv_prefix.h needs; owned */
     struct kv_store *store;        /* or NULL */
+    struct kv_slot *slots;         /* [n]: states that are kept, owned; their bytes: */
+    uint8_t *states;
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
     struct engine_loading loading;

@@ -22,7 +22,8 @@ struct entry {
 struct kv_prefix {
     uint64_t numbers, clock;
     struct hash128 root;
-    int n_unstored;
+    int n_unstored, n_slots;
+    struct kv_slot *slots;
     struct entry *of;        /* [n_pages] */
     int32_t *buckets;        /* [n_pages]: pages; NONE */
 };
@@ -73,6 +74,9 @@ static void forget(struct kv_pages *k, int page)
     *at = x->next;
     k->prefix->n_unstored -= k->known[page] == KEPT;
     k->known[page] = 0;
+    for (int i = 0; i < k->prefix->n_slots; i++)
+        if (k->prefix->slots[i].number == x->number)
+            k->prefix->slots[i] = (struct kv_slot){ 0 };
 }
 
 static int give_way(struct kv_pages *k)
@@ -177,6 +181,16 @@ static int depth_of(const struct kv_pages *k, int page)
     return n;
 }
 
+/* Tokens from the text's beginning to the page's end: how many; 0: it is found no more. */
+static int tokens_of(const struct kv_pages *k, int page, int32_t *ids)
+{
+    const struct entry *of = k->prefix->of;
+    int depth = depth_of(k, page);
+    for (int i = depth; i-- > 0; page = of[page].parent)
+        memcpy(ids + i * SCHEDULE_KV_PAGE, of[page].ids, sizeof of[page].ids);
+    return depth * SCHEDULE_KV_PAGE;
+}
+
 int kv_prefix_unstored(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name)
 {
     const struct entry *of = k->prefix->of;
@@ -185,16 +199,11 @@ int kv_prefix_unstored(struct kv_pages *k, int32_t *ids, int *n, struct hash128 
         for (int i = 0; i < k->n_pages; i++)
             if (k->known[i] == KEPT && (page == NONE || of[i].number < of[page].number))
                 page = i;
-        int depth = depth_of(k, page), at = page;
-        if (!depth) { /* it is found no more */
-            kv_prefix_stored(k, page);
-            continue;
+        if ((*n = tokens_of(k, page, ids)) > 0) {
+            *name = of[page].name;
+            return page;
         }
-        for (int i = depth; i-- > 0; at = of[at].parent)
-            memcpy(ids + i * SCHEDULE_KV_PAGE, of[at].ids, sizeof of[at].ids);
-        *n = depth * SCHEDULE_KV_PAGE;
-        *name = of[page].name;
-        return page;
+        kv_prefix_stored(k, page);
     }
     return NONE;
 }
@@ -203,4 +212,57 @@ void kv_prefix_stored(struct kv_pages *k, int page)
 {
     k->prefix->n_unstored -= k->known[page] == KEPT;
     k->known[page] = STORED;
+}
+
+/* ---- states ---- */
+
+void kv_prefix_slots(struct kv_pages *k, struct kv_slot *slots, int n)
+{
+    k->prefix->slots = slots;
+    k->prefix->n_slots = n;
+}
+
+int kv_prefix_state(struct kv_pages *k, int seq, int n)
+{
+    struct kv_prefix *p = k->prefix;
+    uint64_t number = p->of[kv_pages_of(k, seq)[n / SCHEDULE_KV_PAGE - 1]].number;
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].number == number) {
+            p->slots[i].stamp = ++p->clock;
+            return i;
+        }
+    return NONE;
+}
+
+int kv_prefix_mark(struct kv_pages *k, int seq, int n)
+{
+    struct kv_prefix *p = k->prefix;
+    int page = kv_pages_of(k, seq)[n / SCHEDULE_KV_PAGE - 1], slot = 0;
+    if (!p->n_slots || kv_prefix_state(k, seq, n) != NONE)
+        return NONE;
+    for (int i = 1; i < p->n_slots; i++)
+        if (p->slots[i].stamp < p->slots[slot].stamp)
+            slot = i;
+    p->slots[slot] = (struct kv_slot){ .number = p->of[page].number, .stamp = ++p->clock, .page = page };
+    return slot;
+}
+
+int kv_prefix_unstored_state(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name)
+{
+    struct kv_prefix *p = k->prefix;
+    for (int i = 0; i < p->n_slots; i++) {
+        if (!p->slots[i].number || p->slots[i].stored)
+            continue;
+        if ((*n = tokens_of(k, p->slots[i].page, ids)) > 0) {
+            *name = p->of[p->slots[i].page].name;
+            return i;
+        }
+        p->slots[i].stored = 1;
+    }
+    return NONE;
+}
+
+void kv_prefix_stored_state(struct kv_pages *k, int slot)
+{
+    k->prefix->slots[slot].stored = 1;
 }

@@ -44,4 +44,25 @@ void kv_prefix_each_stored(const struct kv_pages *k, int seq, int n, void (*each
 int kv_prefix_unstored(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name);
 void kv_prefix_stored(struct kv_pages *k, int page);
 
+/* ---- states of recurrent layers, of which a few are kept in slots ---- */
+
+/* A page whose end a state is of. All zero: none. */
+struct kv_slot {
+    uint64_t number, stamp;
+    int page, stored;
+};
+
+/* slots[n], zeroed; before anything is kept. */
+void kv_prefix_slots(struct kv_pages *k, struct kv_slot *slots, int n);
+
+/* The slot for the state after a sequence's first n positions, whole pages that are kept; or -1: it has one. The one used longest ago. */
+int kv_prefix_mark(struct kv_pages *k, int seq, int n);
+
+/* The slot that has this state, or -1; it is used. */
+int kv_prefix_state(struct kv_pages *k, int seq, int n);
+
+/* As kv_prefix_unstored and kv_prefix_stored, of states. */
+int kv_prefix_unstored_state(struct kv_pages *k, int32_t *ids, int *n, struct hash128 *name);
+void kv_prefix_stored_state(struct kv_pages *k, int slot);
+
 #endif

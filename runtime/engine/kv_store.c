@@ -284,6 +284,11 @@ void kv_store_touch(struct kv_store *s, struct hash128 page, int n)
     kv_folder_touch(&s->folder, page, n);
 }
 
+void kv_store_touch_state(struct kv_store *s, struct hash128 page, int n)
+{
+    kv_folder_touch(&s->folder, name_of(KV_STORE_STATE, page), n);
+}
+
 struct kv_store_stats kv_store_stats(struct kv_store *s)
 {
     pthread_mutex_lock(&s->lock);

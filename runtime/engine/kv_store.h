@@ -64,8 +64,9 @@ static inline void *kv_store_payload(int32_t *ids, int n)
 }
 void kv_store_put(struct kv_store *s, enum kv_store_kind kind, struct hash128 page, int n, size_t bytes);
 
-/* A page that was found elsewhere is used. */
+/* A page, or the state at its end, is used. */
 void kv_store_touch(struct kv_store *s, struct hash128 page, int n);
+void kv_store_touch_state(struct kv_store *s, struct hash128 page, int n);
 
 struct kv_store_stats kv_store_stats(struct kv_store *s);
 

@@ -101,13 +101,14 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
         b->asks = calloc(n, sizeof *b->asks);
         b->wants = calloc(n, sizeof *b->wants);
     }
-    int kept = c->prefixes && !b->guess.watcher ? engine_keep_prefixes(c->engine, e) : 0;
+    int kept = c->prefixes && !b->guess.watcher ? engine_keep_prefixes(c->engine, c->states, e) : 0;
     if (kept < 0)
         return kept;
     const struct engine_config *g = engine_configuration(c->engine);
     b->whole = g->mode != PLAN_PREDICTED && !g->accel.accel;
     b->finds = !kept ? 0 : b->whole ? 2 : 1;
-    if (c->prefixes && !kept && !(b->parked = calloc(n, sizeof *b->parked)))
+    b->saves_states = kept && model_has_states(&g->pack->h);
+    if (c->prefixes && (!kept || b->saves_states) && !(b->parked = calloc(n, sizeof *b->parked)))
         return err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
     int got = b->texts && b->parts && (!guesses || (b->asks && b->wants));
     return got ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
@@ -228,10 +229,10 @@ static void leave(struct batch *b, struct batch_text *t, int sound, int ends)
     while (b->texts[i] != t)
         i++;
     memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
-    if (ends && sound && park(b, t))
-        return;
     if (b->finds == 2 && sound)
         session_publish(&t->session, session_n_pos(&t->session));
+    if (ends && sound && park(b, t))
+        return;
     session_done(&t->session);
 }
 
@@ -347,7 +348,7 @@ static int begin_session(struct batch *b, struct batch_text *t, int parked, int 
     const struct session *from = s ? s : like ? &like->session : NULL;
     int n = s ? same : like ? open : 0;
     r = from ? session_fork(&t->session, from, n, &c, e) : session_init(&t->session, b->c.engine, &c, e);
-    return r < 0 ? r : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1, 0, &t->finding) : n;
+    return r < 0 || from ? (r < 0 ? r : n) : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1, 0, &t->finding) : n;
 }
 
 /* What texts begin with is taken where it is there. 1: some has been, or may be. */
@@ -634,9 +635,20 @@ static int add_guesses(struct batch *b, struct batch_text *const *of, int n, str
 
 /* ---- a step ---- */
 
-/* What a text reads next, of a chunk: of its prompt, and, where it had to wait, of what it had made. */
-static struct session_part reading(struct batch_text *t, int chunk)
+/* Is the state after so many tokens of a text, as it reads its prompt or decodes, one to keep? */
+static int saves_state(const struct batch *b, const struct batch_text *t, int n)
 {
+    const int page = SCHEDULE_KV_PAGE;
+    return b->saves_states && n > 0 && n % page == 0 && (n <= t->n_prompt || b->whole) &&
+           (n % BATCH_STATES == 0 || n == (t->n_prompt - 1) / page * page || n == t->n_before / page * page);
+}
+
+/* What a text reads next, of a chunk: of its prompt, and, where it had to wait, of what it had made; to where its state is to be kept. */
+static struct session_part reading(const struct batch *b, struct batch_text *t, int chunk)
+{
+    for (int i = 1; i < chunk; i++)
+        if (saves_state(b, t, t->n_read + i))
+            chunk = i;
     int prompt = t->n_read < t->n_prompt, rest = prompt ? t->n_prompt - t->n_read : t->n_prompt + t->n_made - 1 - t->n_read;
     return (struct session_part){ .s = &t->session, .ids = prompt ? t->prompt + t->n_read : t->made + (t->n_read - t->n_prompt),
                                   .n = rest < chunk ? rest : chunk, .mode = prompt ? SESSION_EXACT : SESSION_PREDICTED,
@@ -662,7 +674,7 @@ static int fill_parts(struct batch *b, struct batch_text **of, int *reads)
         if (t->paused || t->finding)
             continue;
         if (t->state == READS) {
-            *p = reading(t, chunk);
+            *p = reading(b, t, chunk);
             chunk -= p->n;
             *reads = 1;
         }
@@ -680,6 +692,10 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
         return;
     }
     if (t->state == DECODES) {
+        if (saves_state(b, t, session_n_pos(&t->session))) {
+            session_publish(&t->session, session_n_pos(&t->session));
+            session_keep_state(&t->session);
+        }
         if (p->logits)
             draw_or_end(b, t);
         else
@@ -690,6 +706,8 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
     b->n_read += (uint64_t)p->n;
     if (b->finds)
         session_publish(&t->session, b->finds == 2 || t->n_read < t->n_prompt ? t->n_read : t->n_prompt);
+    if (saves_state(b, t, t->n_read))
+        session_keep_state(&t->session);
     if (t->n_read < t->n_prompt + (t->n_made ? t->n_made - 1 : 0))
         return;
     if (t->n_made) {

@@ -31,11 +31,13 @@ enum batch_end { BATCH_LENGTH, BATCH_EOS, BATCH_STOP, BATCH_CONTEXT, BATCH_CANCE
 extern const char *const batch_end_names[]; /* "length" "eos" "stop" "context" "interrupted" "error" */
 
 #define BATCH_TOP 20
+#define BATCH_STATES 512 /* tokens between states that are kept; whole pages */
 
 struct batch_text {
     /* the caller's, constant from batch_add until the text has ended */
     const int32_t *prompt;       /* [n_prompt], 1 <= n_prompt <= context */
     int n_prompt;
+    int n_before;                /* tokens before what may come to be another one next time, as a conversation's last message; or 0 */
     int n;                       /* tokens to make, at most; >= 0 */
     int ignore_eos;
     int logprobs;                /* alternatives that each token has, BATCH_TOP at most */
@@ -75,7 +77,8 @@ struct batch_config {
     const struct guess_many_config *guesses; /* copied; NULL: none are made */
     double most_ns;              /* of a step that reads a prompt while other texts are open, as far as chunks can see to it; 0: any time */
     int64_t (*now_ns)(void *ctx); /* NULL: progress_now_ns; for tests */
-    int prefixes;                /* 1: what texts began with is kept for others, in memory that the engine takes (engine_keep_prefixes) */
+    int prefixes;                /* 1: what texts began with is kept for others, in memory that the engine takes (engine_keep_prefixes), */
+    int states;                  /* with so many states of recurrent layers */
     const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
     /* A token of a text, which its end is no part of. 1: the text ends here. */
     int (*token)(void *ctx, struct batch_text *t, int32_t id);
@@ -94,6 +97,7 @@ struct batch {
     int n_texts, n_waiting, pages;
     struct pace pace;
     struct session *parked;      /* [n_parked], of texts that have ended, the latest last; NULL: none stay */
+    int saves_states;            /* of recurrent layers: after each BATCH_STATES tokens, before t->n_before, and where a prompt ends */
     int n_parked, whole;         /* whole: decoding gives what a prompt's pass gives */
     int finds;                   /* what texts began with is found: 2, of those that have ended, all of it; 1, their prompts */
     struct batch_text *first, *last;

@@ -64,9 +64,15 @@ int session_find(struct session *s, const int32_t *ids, int n, int64_t most_ns, 
         found += got * SCHEDULE_KV_PAGE;
     } while (got && progress_now_ns() < end);
     *more = got;
-    memcpy(s->ids + s->n_pos, ids + s->n_pos, (size_t)(found - s->n_pos) * sizeof *s->ids);
+    found = got ? found : engine_begin_from(g, s->seq, ids, found);
+    memcpy(s->ids, ids, (size_t)found * sizeof *s->ids);
     s->n_pos = found;
     return found;
+}
+
+void session_keep_state(struct session *s)
+{
+    engine_keep_state(s->engine, s->seq, s->n_pos);
 }
 
 void session_publish(struct session *s, int n)

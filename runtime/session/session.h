@@ -76,12 +76,15 @@ int session_fork(struct session *s, const struct session *from, int n, const str
 void session_done(struct session *s); /* accepts a zeroed one */
 
 /* Where the engine keeps what sequences began with (engine_keep_prefixes): a session that holds nothing but what was found goes on with
- * what is there of ids[n], in whole pages: how many tokens it holds. most_ns: of a folder's as many as take so long; *more: there may be
- * further ones, 0 where there are none, or have no room. And what its first n tokens are may be found from here on: those that were fed in
- * SESSION_EXACT, or in whichever mode where the engine has one. A watcher is told of neither. What it holds of a folder's pages is used
- * until session_done. */
+ * what is there of ids[n], in whole pages, of recurrent models to where a state was kept: how many tokens it holds. most_ns: of a folder's
+ * pages as many as take so long; *more: there may be further ones, 0 where there are none, or have no room. And what its first n tokens are
+ * may be found from here on: those that were fed in SESSION_EXACT, or in whichever mode where the engine has one. A watcher is told of
+ * neither. What it holds of a folder's pages is used until session_done. */
 int session_find(struct session *s, const int32_t *ids, int n, int64_t most_ns, int *more);
 void session_publish(struct session *s, int n);
+
+/* The state of recurrent layers after all that it holds, whole pages that are published, is kept, too; of other models nothing. */
+void session_keep_state(struct session *s);
 
 #define SESSION_MOST 512 /* tokens of a pass, whatever the chunk */
 

@@ -25,15 +25,16 @@ class Served:
         line = self.p.stdout.readline()
         return json.loads(line) if line else {}
 
-    def send(self, tokens, n=20):
-        self.p.stdin.write(json.dumps({'id': 'x', 'tokens': tokens, 'n': n, 'seed': 7, 'ignore_eos': True}) + '\n')
+    def send(self, tokens, n=20, id='x'):
+        self.p.stdin.write(json.dumps({'id': id, 'tokens': tokens, 'n': n, 'seed': 7, 'ignore_eos': True}) + '\n')
         self.p.stdin.flush()
 
-    def ask(self, tokens, n=20):
-        self.send(tokens, n)
+    def ask(self, tokens, n=20, id='x'):
+        self.send(tokens, n, id)
         made = []
-        while (l := self.line())['type'] == 'token':
-            made.append(l['token'])
+        while (l := self.line())['type'] == 'token' or l['id'] != id:
+            if l['id'] == id:
+                made.append(l['token'])
         assert l['type'] == 'done', l
         return made, l
 
@@ -231,9 +232,83 @@ def full():
     assert records() == [] and not [n for n in os.listdir(folder) if n.endswith('.tmp')]
 
 
+def states(restart):
+    """A prompt goes on from the last whole page of the one before it; without a restart from its end."""
+    said = {'a': list(range(5, 45)), 'b': list(range(60, 100))}
+    where = folder if restart else None
+    s = Served(where=where)
+    had = {'a': 0, 'b': 0}
+    for turn in range(4):
+        for who in 'ab':
+            made, done = s.ask(said[who])
+            assert made == alone(said[who]), (turn, who)
+            assert done['shared_tokens'] == had[who], (turn, who, done, had)
+            had[who] = (len(said[who]) - 1) // PAGE * PAGE
+            said[who] += made + [7]
+            if restart:
+                s.close()
+                s = Served()
+    s.close()
+    if not restart: # the same again, and one that ends elsewhere
+        s = Served(where=None)
+        s.ask(said['a'])
+        made, done = s.ask(said['a'][:70] + [9, 8])
+        assert made == alone(said['a'][:70] + [9, 8]) and done['shared_tokens'] == 0, done
+        made, done = s.ask(said['a'])
+        assert made == alone(said['a']) and done['shared_tokens'] == (len(said['a']) - 1) // PAGE * PAGE, done
+        s.close()
+
+
+def given_up():
+    """A request that is cancelled while it reads its prompt, in small chunks, and comes again."""
+    tokens = [5 + k % 90 for k in range(230)]
+    s = Served('--prefill-chunk', '2', where=None)
+    s.ask(tokens[:97], 1)
+    for trial in range(6):
+        name = 'given up %d' % trial
+        text = tokens[:97] + [7 + trial] + tokens[98:]
+        s.send(text, 4, name)
+        time.sleep(0.004 * trial)
+        s.p.stdin.write(json.dumps({'cancel': name}) + '\n')
+        s.p.stdin.flush()
+        made, done = s.ask(text, 4)
+        assert made == alone(text, 4) and done['shared_tokens'] >= 96, done
+    s.close()
+
+
+def state_damaged():
+    tokens = [5 + k % 90 for k in range(4 * PAGE + 3)]
+    s = Served()
+    expected, _ = s.ask(tokens, 4)
+    s.close()
+    assert expected == alone(tokens, 4)
+    all_of = {n: open(os.path.join(folder, n), 'rb').read() for n in records()}
+    is_state = lambda n: all_of[n][12] == 2
+    assert sorted(map(is_state, all_of)) == [False] * 4 + [True]
+    rnd = random.Random(5)
+    for trial in range(10):
+        for n, data in all_of.items():
+            with open(os.path.join(folder, n), 'wb') as f:
+                f.write(data)
+        name = rnd.choice(list(all_of)) if trial % 2 else next(filter(is_state, all_of))
+        data = bytearray(all_of[name])
+        data[rnd.randrange(len(data))] ^= 4
+        with open(os.path.join(folder, name), 'wb') as f:
+            f.write(data)
+        s = Served()
+        made, done = s.ask(tokens, 4)
+        assert made == expected and done['shared_tokens'] == 0, (trial, done)
+        s.close()
+    s = Served()
+    made, done = s.ask(tokens, 4)
+    assert made == expected and done['shared_tokens'] == 4 * PAGE, done
+    s.close()
+
+
 if test == 'turns':
     conversation(4, False)
 elif test in ('restarts', 'predicted'):
     conversation(3, True, test == 'restarts')
 else:
-    {'damaged': damaged, 'killed': killed, 'bounded': bounded, 'others': others, 'full': full}[test]()
+    {'states': lambda: states(False), 'state-restarts': lambda: states(True), 'given-up': given_up, 'state-damaged': state_damaged,
+     'damaged': damaged, 'killed': killed, 'bounded': bounded, 'others': others, 'full': full}[test]()

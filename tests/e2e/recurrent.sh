@@ -80,6 +80,13 @@ for sequences, who, there in ('1', 'aa', [0, 48]), ('2', 'abab', [0, 0, 48, 48])
 END
 }
 
+# What the folder of prefixes and states in memory make of it: every turn reads what is new, and 32 tokens or what lies between states more.
+kept() # TEST OPTION...
+{
+    rm -rf "$tmp/work"
+    mkdir "$tmp/work" && python3 -B tests/cli/prefix.py "$run" "$1" "$tmp/work" --model "$tmp/m.thermo" --plan "$tmp/plan.json" "${@:2}"
+}
+
 # Beginnings that are the same are shared where the state is there, and read again where it is not.
 prompts()
 {
@@ -122,6 +129,10 @@ all() # NAME STATES PAGES OPTIONS...
     check "$1: forked for the best of three: each is what its seed gives alone" best
     check "$1: six prompts at four places: each is what it is alone" prompts
     check "$1: conversations go on where they were" turns
+    check "$1: two conversations with one place go on from states in memory" kept states --states 4
+    check "$1: the same from a folder, each turn by a process of its own" kept state-restarts
+    check "$1: a pass that is given up: its beginning is there" kept given-up --states 4
+    check "$1: bytes flipped, cut, added, swapped, and a link" kept state-damaged
     check "$1: guesses, which are taken back, are refused" says 3 'the state of recurrent layers' "$run" generate "${files[@]}" --prompt abc \
         --guess lookup
     check "$1: states of three sequences are in the account" account "$2" "$3"

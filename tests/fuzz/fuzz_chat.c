@@ -9,13 +9,14 @@ static void take(const char *line, size_t len)
     struct chat *c = lines_chat();
     struct err e;
     int32_t *ids;
-    int n, thinks, before = chat_messages(c)->n;
+    struct chat_begins begins;
+    int n, before = chat_messages(c)->n;
     struct js *j = js_parse_within(line, len, messages_json_bytes(LINES_CONTEXT), "a line", &e);
     int r = j ? messages_add_object(chat_messages(c), j, "a line", "user", &e) : e.code;
     js_free(j);
     if (r < 0 ? chat_messages(c)->n != before || !e.msg[0] : chat_messages(c)->n != before + 1)
         abort();
-    if (r == 0 && chat_tokens(c, 0, &ids, &n, &thinks, &e) == 0)
+    if (r == 0 && chat_tokens(c, 0, &ids, &n, &begins, &e) == 0)
         free(ids);
 }
 

@@ -272,7 +272,7 @@ static struct answer *new_answer(struct server *s, struct call *c, struct ask *o
     a->form = (struct form){ .ops = form_ops(of->form), .kind = of->form, .stream = of->stream, .usage = of->usage,
                              .logprobs = of->logprobs, .opaque = of->opaque, .created = (int64_t)time(NULL), .model = s->name, .t = s->t,
                              .echo = of->echo };
-    of->echo = (struct buffer){ 0 };
+    of->echo = (struct buffer){ .pool = of->echo.pool };
     for (int i = 0; i < a->n; i++)
         form_choice_init(&a->choices[i], &s->pool);
     atomic_init(&a->holders, 2);

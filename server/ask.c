@@ -226,9 +226,9 @@ static int read_all(const struct js *j, struct ask *a, struct err *e)
     return r == 0 && !limited ? ask_add(a, "n", forms[a->form].length, e) : r;
 }
 
-int ask_read(const struct js *j, enum ask_form form, struct ask *out, struct err *e)
+int ask_read(const struct js *j, enum ask_form form, struct pool *pool, struct ask *out, struct err *e)
 {
-    *out = (struct ask){ .form = form, .n = 1 };
+    *out = (struct ask){ .form = form, .n = 1, .echo.pool = pool };
     int r = fields_check(j, &forms[form].fields->row, sizeof(struct field), "the body", e);
     if (r == 0)
         r = buffer_put(&out->fields, "{", 1, 1) < 0 ? ask_no_memory(e) : check_twice(j, e);

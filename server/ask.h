@@ -19,11 +19,11 @@ struct ask {
     int n, logprobs;         /* choices; whether tokens have log-probabilities */
     int opaque;              /* responses: thoughts are sent as encrypted_content, too, and come back as that */
     struct buffer fields;    /* a JSON object, for the library */
-    struct buffer echo;      /* responses: fields of the request that are those of the answer, each with a comma before it */
+    struct buffer echo;      /* of the request, for the answer. Completions: the prompt, escaped; responses: fields, each behind a comma */
 };
 
-/* ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */
-int ask_read(const struct js *body, enum ask_form form, struct ask *out, struct err *e);
+/* pool: of what stays with the answer. ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */
+int ask_read(const struct js *body, enum ask_form form, struct pool *pool, struct ask *out, struct err *e);
 void ask_done(struct ask *a); /* accepts a zeroed one */
 
 /* The field that a message quotes first; theirs: it is the library's, and gets the endpoint's name: "temperature" for "temp". "": none. */

@@ -35,6 +35,21 @@ static int read_prompt(struct ask *a, const struct field *f, const struct js *bo
     return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids; one prompt a request");
 }
 
+/* The prompt stands before each answer. */
+static int read_echo(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    const struct js *prompt = js_get(body, "prompt");
+    const char *text = js_str(prompt) ? js_str(prompt) : js_len(prompt) == 1 ? js_str(js_at(prompt, 0)) : NULL;
+    int r = ask_bool(a, f, body, v, e);
+    if (r < 0 || !js_bool(v))
+        return r;
+    if (!text)
+        return err_set(e, ERR_UNSUPPORTED, "\"echo\" is of a \"prompt\" that is a text");
+    if (fields_given(js_get(body, "logprobs")))
+        return err_set(e, ERR_UNSUPPORTED, "\"echo\": log-probabilities of a prompt are not computed; without \"logprobs\"");
+    return buffer_escape(&a->echo, text, strlen(text), 0) < 0 ? ask_no_memory(e) : 0;
+}
+
 /* chat_template_kwargs, and reasoning_effort as a variable of that name. */
 static int read_args(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
@@ -127,7 +142,7 @@ const struct field ask_chat_fields[] = {
     READ("parse_special", ask_flag, "parse_special"),
     RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
     DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
-    IF_EMPTY("echo", "put the prompt before the answer"),
+    READ("echo", read_echo, NULL),
     IF_EMPTY("suffix", "models continue a text"),
     RANGE("logprobs", read_tops, "logprobs", 0, 20),
     LAST

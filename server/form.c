@@ -150,10 +150,13 @@ static void end_event(const struct form *f, const struct form_choice *c, struct 
 
 static void put_first(const struct form *f, struct buffer *b, int choice)
 {
-    if (f->kind == ASK_TEXT)
+    if (f->kind == ASK_TEXT && !f->echo.len)
         return;
     begin_event(f, b, choice);
-    buffer_printf(b, "\"role\":\"assistant\",\"content\":\"\"");
+    if (f->kind == ASK_TEXT)
+        form_append(b, &f->echo);
+    else
+        buffer_printf(b, "\"role\":\"assistant\",\"content\":\"\"");
     end_event(f, NULL, b, NULL, NULL);
 }
 
@@ -307,6 +310,7 @@ static void put_choice(const struct form *f, struct buffer *b, const struct form
         buffer_printf(b, "null");
     } else {
         buffer_put(b, "\"", 1, 1);
+        form_append(b, &f->echo);
         form_append(b, &c->text);
         buffer_put(b, "\"", 1, 1);
     }

@@ -267,7 +267,7 @@ static int read_ask(struct server *s, struct call *c, enum ask_form form, struct
     call_drop_body(c);
     if (!j)
         return -1;
-    int r = ask_read(j, form, a, &e);
+    int r = ask_read(j, form, &s->pool, a, &e);
     js_free(j);
     if (r == 0 && a->n > s->sequences) {
         r = err_set(&e, ERR_LIMIT, "\"n\" is %d; there are %d sequences (--sequences, and thermo-plan's --max-batch)", a->n, s->sequences);

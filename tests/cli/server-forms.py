@@ -251,6 +251,17 @@ def refused(s):
     point(r[0] == 200, 'without effect: what Claude Code sends', r[2])
 
 
+def limits():
+    """An answer that is said again at its end is no longer than a quarter of --max-body."""
+    s = Server('--max-body', '2KiB')
+    long = {'ignore_eos': True, 'temperature': 1, 'seed': 1}
+    all_ = [json.loads(e.split('\ndata: ')[1]) for e in s.ask(R, put('A cat', stream=True, **{**long, 'max_output_tokens': 220}))[2].split('\n\n') if e]
+    point(all_[-1]['type'] == 'response.failed' and 'quarter of --max-body' in all_[-1]['response']['error']['message'] and all_[-1]['sequence_number'] == len(all_) - 1, 'a stream of a response that is too long', str(all_[-1]))
+    m = of_message(events(s, M, said('A cat', **{**long, 'max_tokens': 220})))
+    point(m['usage']['output_tokens'] == 220, 'one of a message has no such end', str(m))
+    s.end()
+
+
 def doors():
     key = os.path.join(os.path.dirname(TEMPLATE), 'keys')
     with open(key, 'w', encoding='utf-8') as f:
@@ -269,6 +280,7 @@ def main():
     thoughts(s)
     refused(s)
     s.end()
+    limits()
     doors()
     return done()
 

@@ -244,6 +244,11 @@ def texts(s):
           and c['logprobs']['text_offset'][1] == len(c['logprobs']['tokens'][0]), '/v1/completions of that text', str(a))
     events = s.events('/completions', {'prompt': [prompt], 'max_tokens': 12, 'temperature': 0})
     point(''.join(e['choices'][0]['text'] for e in events) == want and events[-1]['choices'][0]['finish_reason'] == 'length', 'streamed', str(events))
+    for n in (1, 2):
+        a = json.loads(s.ask('/v1/completions', {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'echo': True, 'n': n})[2])
+        events = s.events('/v1/completions', {'prompt': [prompt], 'max_tokens': 12, 'temperature': 0, 'echo': True, 'n': n})
+        got = [''.join(e['choices'][0]['text'] for e in events if e['choices'][0]['index'] == i) for i in range(n)]
+        point([c['text'] for c in a['choices']] == got == [prompt + want] * n, f'echo: the prompt before each of {n}', f'{a} {got}')
     held = {'prompt': prompt, 'max_tokens': 12, 'temperature': 0, 'logprobs': 0, 'stop': [t + 'Q' for t in want.split(' ') if t][:8]}
     whole = json.loads(s.ask('/v1/completions', held)[2])['choices'][0]['logprobs']
     parts = [e['choices'][0]['logprobs'] for e in s.events('/completions', held) if e['choices'] and e['choices'][0]['logprobs']]
@@ -268,7 +273,7 @@ def texts(s):
     free = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1})[2])['usage']['prompt_tokens']
     point(forced < free, 'and are found in a prompt that asks for it', f'{forced} {free}')
     for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/tokenize', {'content': 'x', 'add_special': 1}, 'add_special'), ('/tokenize', {'content': 'x', 'with_pieces': 'no'}, 'with_pieces'),
-                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
                               ('/v1/completions', {'prompt': ['a', 'b']}, 'prompt'), ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)
         point(e['param'] == param, f'{path} {body}: 400', str(e))

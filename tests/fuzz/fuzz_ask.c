@@ -82,7 +82,7 @@ static void body(const char *text, size_t n, enum ask_form form)
     struct ask a = { 0 };
     char param[ASK_NAME];
     struct js *j = js_parse_within(text, n, 1 << 20, "the body", &e);
-    int r = j ? ask_read(j, form, &a, &e) : e.code;
+    int r = j ? ask_read(j, form, NULL, &a, &e) : e.code;
     if (r == 0 && (a.n < 1 || a.n > 4096))
         abort();
     if (r == 0)

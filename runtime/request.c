@@ -388,13 +388,31 @@ static int read_thinking(const struct js *v, int *to, struct err *e)
     return 0;
 }
 
-int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e)
+/* The conversation of a request that is not made; *off: it has no thought. */
+static int take_conversation(const struct request_shared *s, const struct js *j, int *off, struct err *e)
 {
     int thinking = s->thinking, r = fields_check(j, &fields->row, sizeof *fields, "a request", e);
     if (r < 0 || (r = read_thinking(js_get(j, "thinking"), &thinking, e)) < 0 || (r = take_given(s, j, 1, e)) < 0 ||
         (r = take_messages(s, js_get(j, "messages"), e)) < 0)
         return r;
-    return chat_render(s->chat, thinking == CHAT_THINKING_OFF, text, len, e);
+    *off = thinking == CHAT_THINKING_OFF;
+    return 0;
+}
+
+int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e)
+{
+    int off = 0, r = take_conversation(s, j, &off, e);
+    return r < 0 ? r : chat_render(s->chat, off, text, len, e);
+}
+
+int request_count(const struct request_shared *s, const struct js *j, size_t *n, struct err *e)
+{
+    int32_t *ids = NULL;
+    int off = 0, thinks, count = 0, r = take_conversation(s, j, &off, e);
+    r = r < 0 ? r : chat_tokens(s->chat, off, &ids, &count, &thinks, e);
+    free(ids);
+    *n = (size_t)count;
+    return r;
 }
 
 static int set_flag(struct request *q, const struct field *f, const struct js *v, struct err *e)

@@ -100,6 +100,7 @@ int request_twin(struct request *q, const struct request *of, int i, struct err 
 
 /* The conversation of such an object, which has messages, as the template writes it; *text is malloc'd. */
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);
+int request_count(const struct request_shared *s, const struct js *j, size_t *n, struct err *e); /* its tokens */
 
 /* The prompt is this text. */
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e);

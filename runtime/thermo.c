@@ -621,7 +621,8 @@ int thermo_tokenize(struct thermo *t, const char *text, size_t bytes, int specia
     return r < 0 ? fail(error, &e) : 0;
 }
 
-int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n, struct thermo_error *error)
+/* text: NULL for a count of tokens. */
+static int converse(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n, struct thermo_error *error)
 {
     struct err e = { 0 };
     struct js *j = NULL;
@@ -632,10 +633,20 @@ int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **tex
     if (r == 0 && !(j = js_parse_within(fields, bytes, json_bytes(t), "a request", &e)))
         r = e.code;
     if (r == 0)
-        r = request_render(&t->set.shared, j, text, n, &e);
+        r = text ? request_render(&t->set.shared, j, text, n, &e) : request_count(&t->set.shared, j, n, &e);
     js_free(j);
     pthread_mutex_unlock(&t->preparing);
     return r < 0 ? fail(error, &e) : 0;
+}
+
+int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n, struct thermo_error *error)
+{
+    return converse(t, fields, bytes, text, n, error);
+}
+
+int thermo_count(struct thermo *t, const char *fields, size_t bytes, size_t *n, struct thermo_error *error)
+{
+    return converse(t, fields, bytes, NULL, n, error);
 }
 
 const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes)

@@ -241,6 +241,9 @@ THERMO_API int thermo_tokenize(struct thermo *t, const char *text, size_t bytes,
 THERMO_API int thermo_render(struct thermo *t, const char *fields, size_t bytes, char **text, size_t *n,
                              struct thermo_error *e);
 
+/* Tokens of the same, which a request with these fields would have as its prompt. Any thread. */
+THERMO_API int thermo_count(struct thermo *t, const char *fields, size_t bytes, size_t *n, struct thermo_error *e);
+
 /* Bytes of a token as text, borrowed until thermo_close; *bytes 0 of control tokens and of ids that
  * are none. Any thread. */
 THERMO_API const char *thermo_piece(struct thermo *t, int32_t id, size_t *bytes);

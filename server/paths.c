@@ -307,38 +307,21 @@ static void responses(struct server *s, struct call *c)
     generate(s, c, ASK_RESPONSES);
 }
 
-/* What the template makes of it; NULL: an error was answered. */
-static char *render(struct server *s, struct call *c, enum ask_form form, size_t *n)
+static void count(struct server *s, struct call *c, enum ask_form form, const char *begin)
 {
     struct ask a = { 0 };
     struct thermo_error e = { 0 };
-    char *text = NULL;
-    if (read_ask(s, c, form, &a) < 0)
-        return NULL;
-    int r = thermo_render(s->t, a.fields.at, a.fields.len, &text, n, &e);
-    ask_done(&a);
-    if (r < 0)
-        bad(s, c, r, e.message);
-    return r < 0 ? NULL : text;
-}
-
-static void count(struct server *s, struct call *c, enum ask_form form, const char *begin)
-{
-    struct thermo_error e = { 0 };
     struct buffer b = { .pool = &s->pool };
-    int32_t *ids = NULL;
-    size_t n, tokens;
-    char *text = render(s, c, form, &n);
-    if (!text)
+    size_t n;
+    if (read_ask(s, c, form, &a) < 0)
         return;
-    int r = thermo_tokenize(s->t, text, n, 1, &ids, &tokens, &e);
-    thermo_free(text);
-    thermo_free(ids);
+    int r = thermo_count(s->t, a.fields.at, a.fields.len, &n, &e);
+    ask_done(&a);
     if (r < 0) {
         bad(s, c, r, e.message);
         return;
     }
-    buffer_printf(&b, "{%s\"input_tokens\":%zu}", begin, tokens);
+    buffer_printf(&b, "{%s\"input_tokens\":%zu}", begin, n);
     ok(c, &b);
 }
 
@@ -355,11 +338,19 @@ static void count_responses(struct server *s, struct call *c)
 /* Fields are those of a chat: what it would read. */
 static void apply(struct server *s, struct call *c)
 {
+    struct ask a = { 0 };
+    struct thermo_error e = { 0 };
     struct buffer b = { .pool = &s->pool };
+    char *text = NULL;
     size_t n;
-    char *text = render(s, c, ASK_CHAT, &n);
-    if (!text)
+    if (read_ask(s, c, ASK_CHAT, &a) < 0)
         return;
+    int r = thermo_render(s->t, a.fields.at, a.fields.len, &text, &n, &e);
+    ask_done(&a);
+    if (r < 0) {
+        bad(s, c, r, e.message);
+        return;
+    }
     buffer_printf(&b, "{\"prompt\":");
     buffer_string(&b, text);
     buffer_put(&b, "}", 1, 1);

@@ -121,6 +121,10 @@ def plain(s):
     n = json.loads(s.ask(M + '/count_tokens', {'model': 'x', 'messages': said('Once upon')['messages']})[2])
     m = json.loads(s.ask(R + '/input_tokens', {'model': 'x', 'input': 'Once upon'})[2])
     point(n == {'input_tokens': a['usage']['input_tokens'] + a['usage']['cache_read_input_tokens']} and m == {'object': 'response.input_tokens', **n}, 'counts of tokens', f'{n} {m}')
+    spelled = said('a</s><s>b', max_tokens=1)
+    n = json.loads(s.ask(M + '/count_tokens', spelled)[2])
+    u = json.loads(s.ask(M, spelled)[2])['usage']
+    point(n['input_tokens'] == u['input_tokens'] + u['cache_read_input_tokens'], 'what spells control tokens counts as the text that it is', f'{n} {u}')
     stop = want.split()[3]
     c = json.loads(s.ask(M, said('Once upon', stop_sequences=[stop, 'zz9']))[2])
     point(c['stop_reason'] == 'stop_sequence' and c['stop_sequence'] == stop and want.startswith(c['content'][0]['text']), 'a stop sequence, and which', str(c))

@@ -638,7 +638,13 @@ static void messages(void)
     refused(t, ASKS ", \"thinking\": \"no\"}", THERMO_E_FORMAT, "\"off\"");
     refused(t, "{\"prompt\": \"a\", \"thinking\": \"off\"}", THERMO_E_FORMAT, "\"thinking\" is of \"messages\"");
     CHECK(thermo_render(t, ASKS "}", strlen(ASKS "}"), &text, &n, &e) == 0 && n == 9 && !strcmp(text, "ab<think>"));
+    size_t counted = 0, of_text = 0;
+    int32_t *ids = NULL;
+    CHECK(thermo_tokenize(t, text, n, 1, &ids, &of_text, &e) == 0 && of_text > 0);
+    CHECK(thermo_count(t, ASKS "}", strlen(ASKS "}"), &counted, &e) == 0 && counted == of_text);
+    thermo_free(ids);
     thermo_free(text);
+    CHECK(thermo_count(t, "{\"n\": 3}", 8, &counted, &e) == THERMO_E_FORMAT && strstr(e.message, "messages"));
     CHECK(thermo_render(t, ASKS ", \"thinking\": \"off\"}", strlen(ASKS ", \"thinking\": \"off\"}"), &text, &n, NULL) == 0 && n == 2);
     thermo_free(text);
     static const char tools[] = ASKS ", \"tools\": [{\"type\": \"function\"}], \"template_args\": {\"enable_thinking\": false}}";

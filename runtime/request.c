@@ -408,8 +408,9 @@ int request_render(const struct request_shared *s, const struct js *j, char **te
 int request_count(const struct request_shared *s, const struct js *j, size_t *n, struct err *e)
 {
     int32_t *ids = NULL;
-    int off = 0, thinks, count = 0, r = take_conversation(s, j, &off, e);
-    r = r < 0 ? r : chat_tokens(s->chat, off, &ids, &count, &thinks, e);
+    struct chat_begins begins;
+    int off = 0, count = 0, r = take_conversation(s, j, &off, e);
+    r = r < 0 ? r : chat_tokens(s->chat, off, &ids, &count, &begins, e);
     free(ids);
     *n = (size_t)count;
     return r;

@@ -1,9 +1,9 @@
-/* The table of roles (graph.def) in ranges, one for each kind of operation, and the order in which a layer has these. */
+/* The table of roles (operations.def) in ranges, one for each kind of operation, and the order in which a layer has these. */
 #include "common/model/graph.h"
 
 const struct graph_role graph_roles[] = {
 #define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) { OP_##op, MODEL_##role, job, times, host },
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 const int graph_n_roles = sizeof graph_roles / sizeof *graph_roles;
 
@@ -11,12 +11,12 @@ const int graph_n_roles = sizeof graph_roles / sizeof *graph_roles;
 enum {
 #define OP(kind, name) FIRST_##kind, BEFORE_##kind = FIRST_##kind - 1,
 #define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) AT_##role,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     AT_END
 };
 static const uint8_t first[OP_KINDS + 1] = {
 #define OP(kind, name) FIRST_##kind,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     AT_END
 };
 
@@ -27,10 +27,10 @@ static void put(struct graph_layer *g, enum op_kind kind, enum op_value a, enum 
                       .role_first = first[kind], .n_roles = (uint8_t)(first[kind + 1] - first[kind]) };
 }
 
-static enum op_kind mixer(const struct model_hparams *h, int layer)
+enum op_kind graph_mixer(const struct model_hparams *h, int layer)
 {
 #define MIXER(kind, name, here) if (here) return OP_##kind;
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     return OP_ATTENTION;
 }
 
@@ -49,7 +49,7 @@ void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *o
     if (routed && h->early_router)
         put(&g, OP_ROUTE, OP_X, OP_NOTHING, OP_NOTHING, OP_R);
     put(&g, h->parallel ? OP_ATTN_NORM_2 : OP_ATTN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_N);
-    put(&g, mixer(h, layer), OP_N, OP_NOTHING, OP_NOTHING, OP_A);
+    put(&g, graph_mixer(h, layer), OP_N, OP_NOTHING, OP_NOTHING, OP_A);
     if (h->parallel)
         put(&g, OP_ATTN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_F);
     put(&g, OP_ADD, OP_X, OP_A, OP_NOTHING, OP_X);
@@ -81,7 +81,7 @@ const char *graph_op_name(enum op_kind k)
 {
     static const char *const names[OP_KINDS] = {
 #define OP(kind, name) #name,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     };
     return k < OP_KINDS ? names[k] : "?";
 }

@@ -27,7 +27,7 @@
 /* Those of a layer in the order of the table of roles, which has what precedes and follows all layers first and last. */
 enum op_kind {
 #define OP(kind, name) OP_##kind,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     OP_KINDS
 };
 enum op_value { OP_NOTHING, OP_X, OP_N, OP_A, OP_F, OP_R, OP_LOGITS };
@@ -58,6 +58,9 @@ struct graph_layer {
 
 /* The operations of a layer in their order; of layer -1 those before and after all layers. */
 void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *out);
+
+/* The layer's OP_ATTENTION, or what it has in its place. */
+enum op_kind graph_mixer(const struct model_hparams *h, int layer);
 
 /* Elements of the longest input of a product that stays in memory. */
 uint64_t graph_widest(const struct model_hparams *h);

@@ -1,4 +1,4 @@
-/* Made from one table, graph.def. PowerInfer's files have Down by neuron, under a name and with a shape of its own. */
+/* Made from one table, operations.def. PowerInfer's files have Down by neuron, under a name and with a shape of its own. */
 #include "common/model/model_role.h"
 
 #include <stdio.h>
@@ -6,19 +6,19 @@
 
 enum op {
 #define OP(kind, name) OF_##kind,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     OF_PREDICTOR
 };
 
 enum dim {
     NONE,
 #define DIM(dim, value) dim,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 
 enum presence {
 #define PRESENCE(presence, value) presence,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 
 struct role {
@@ -32,7 +32,7 @@ static const struct role roles[MODEL_ROLES] = {
 #define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) \
     [number] = { name, tensor, experts, OF_##op, presence, { row, rows } },
 #define PREDICTOR(number, role, name, tensor, presence, row, rows) [number] = { name, tensor, NULL, OF_PREDICTOR, presence, { row, rows } },
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 
 /* Names in the layer's block of what a layer that predicts further tokens has in place of the model's own. */
@@ -56,7 +56,7 @@ static struct role role_of(const struct model_hparams *h, enum model_role r)
         own.tensor = text, own.experts = NULL, own.dims[0] = row, own.dims[1] = rows; \
         return own; \
     }
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     return own;
 }
 
@@ -125,7 +125,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     int whole = h->qk_norm == MODEL_QK_NORM_ROW;
     switch (d) {
 #define DIM(dim, value) case dim: return (uint64_t)(value);
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     case NONE: break;
     }
     return 1;
@@ -139,7 +139,7 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
         return MODEL_ABSENT;
     switch (roles[r].presence) {
 #define PRESENCE(presence, value) case presence: return value;
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     }
     return MODEL_ABSENT;
 }

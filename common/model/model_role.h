@@ -1,7 +1,7 @@
 #ifndef COMMON_MODEL_MODEL_ROLE_H
 #define COMMON_MODEL_MODEL_ROLE_H
 
-/* The roles of a model's tensors, from one table (graph.def): name in GGUF files, in which models and layers it is, shape as a
+/* The roles of a model's tensors, from one table (operations.def): name in GGUF files, in which models and layers it is, shape as a
  * function of hyper-parameters, types that it may have. GGUF reader, trace, packer, pack reader, runtime and planner take shapes
  * from here alone. Pure functions; thread-safe. */
 #include "common/model/hparams.h"
@@ -13,11 +13,11 @@
 enum model_role {
 #define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) MODEL_##role = number,
 #define PREDICTOR(number, role, name, tensor, presence, row, rows) MODEL_##role = number,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
     MODEL_ROLES = 0
 #define ROLE(op, number, role, name, tensor, experts, presence, row, rows, job, times, host) + 1
 #define PREDICTOR(number, role, name, tensor, presence, row, rows) + 1
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 
 int model_role_is_ffn(enum model_role r);      /* gate, up, down */

@@ -579,11 +579,36 @@ static int check_run(const struct forward *f, const struct forward_run *run, str
     return 0;
 }
 
+static void some_sequences(void *ctx, int begin, int end, int worker)
+{
+    const struct forward *f = ctx;
+    for (int i = begin; i < end; i++)
+        f->sequence(f, &f->scratch[worker], (size_t)f->run->starts[i], (size_t)(f->run->starts[i + 1] - f->run->starts[i]));
+}
+
+void forward_sequences(struct forward *f, forward_sequence *run)
+{
+    f->sequence = run;
+    pool_for(f->pool, (int)f->run->n_sequences, 1, some_sequences, f);
+}
+
+/* What mixes the layer's tokens. */
+static void mix(struct forward *f)
+{
+    for (size_t s = 0; s < f->run->n_samples; s++)
+        forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)f->run->samples[s] * f->d, f->d);
+    f->mixer(f);
+    if (f->run->on_layer && forward_foresees(f->h))
+        memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
+}
+
 /* Runs of the graph's operations. What attention and most FFNs see is normed with them, batch by batch; and attention is computed where it
  * is added. */
 static void (*const runs[OP_KINDS])(struct forward *f) = {
-    [OP_ROUTE] = forward_route, [OP_ATTN_NORM] = forward_norm_all, [OP_ADD] = forward_attention, [OP_FFN_NORM] = forward_norm_all,
+    [OP_ROUTE] = forward_route, [OP_ATTN_NORM] = forward_norm_all, [OP_ADD] = mix, [OP_FFN_NORM] = forward_norm_all,
     [OP_FFN] = forward_ffn, [OP_SCALE] = scale_out,
+#define MIXER(kind, name, here) [OP_##kind] = forward_##name,
+#include "common/model/operations.def"
 };
 
 int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
@@ -612,7 +637,9 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         if (run->on_op)
             run->on_op(run->ctx, l, OP_EMBED, f->x);
         for (int k = 0; k < g.n; k++) {
-            if (runs[g.op[k].kind] && g.op[k].out != OP_N)
+            if (g.op[k].out == OP_A)
+                f->mixer = runs[g.op[k].kind];
+            else if (runs[g.op[k].kind] && g.op[k].out != OP_N)
                 runs[g.op[k].kind](f);
             if (run->on_op && g.op[k].out == OP_X)
                 run->on_op(run->ctx, l, (enum op_kind)g.op[k].kind, f->x);

@@ -212,7 +212,7 @@ static void attend(struct forward *f, size_t first, size_t group, size_t n)
 }
 
 /* Whole sequences that fit a batch together; one that does not, in parts of about one length. */
-static void attend_all(struct forward *f)
+void forward_attention(struct forward *f)
 {
     const struct forward_run *run = f->run;
     for (size_t i = 0, end; i < run->n_sequences; i = end) {
@@ -224,27 +224,4 @@ static void attend_all(struct forward *f)
         for (size_t t = 0; t < len; t += each)
             attend(f, first + t, first, len - t < each ? len - t : each);
     }
-}
-
-/* ---- layers ---- */
-
-static void recurrent_some(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    for (int i = begin; i < end; i++) {
-        size_t first = (size_t)f->run->starts[i], len = (size_t)(f->run->starts[i + 1] - f->run->starts[i]);
-        (f->h->wkv_dim ? forward_wkv : forward_recurrent)(f, &f->scratch[worker], first, len);
-    }
-}
-
-void forward_attention(struct forward *f)
-{
-    for (size_t s = 0; s < f->run->n_samples; s++)
-        forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)f->run->samples[s] * f->d, f->d);
-    if (f->h->wkv_dim || model_is_recurrent(f->h, f->layer))
-        pool_for(f->pool, (int)f->run->n_sequences, 1, recurrent_some, f);
-    else
-        attend_all(f);
-    if (f->run->on_layer && forward_foresees(f->h))
-        memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
 }

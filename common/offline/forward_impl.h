@@ -2,7 +2,7 @@
 #define OFFLINE_FORWARD_IMPL_H
 
 /* What the files of the dense pass share: forward.c has set-up, products and order, forward_ffn.c FFNs, experts and routers,
- * forward_attention.c attention, forward_recurrent.c and forward_wkv.c what other layers have in its place. */
+ * forward_attention.c attention, forward_delta.c and forward_wkv.c what other layers have in its place. */
 #include "common/offline/forward.h"
 
 #include "common/kernels/kernels.h"
@@ -33,6 +33,9 @@ struct batch {
     float *logits;             /* [n_experts]: of routers */
     void *act;                 /* activations in int8, of the matrix with the longest rows */
 };
+
+/* x += what a recurrent layer makes of a sequence of len tokens, from its beginning. */
+typedef void forward_sequence(const struct forward *f, struct scratch *s, size_t first, size_t len);
 
 struct forward {
     const struct model *m;     /* constant after forward_new */
@@ -70,6 +73,8 @@ struct forward {
     int act_q8;                /* of the last run */
 
     int layer;                 /* of the sweep */
+    void (*mixer)(struct forward *f); /* its attention's run */
+    forward_sequence *sequence;
     const void *const *w;      /* by role */
 
     forward_substitute *substitute; /* matrices of somebody else */
@@ -106,6 +111,9 @@ void forward_batch_matrix(struct forward *f, enum model_role r, float *out, cons
 /* The same by one worker alone, for at most FORWARD_TILE tokens. */
 void forward_matrix(const struct forward *f, struct scratch *s, enum model_role r, float *out, const float *x, int n);
 
+/* All sequences of the run, each by one worker. */
+void forward_sequences(struct forward *f, forward_sequence *run);
+
 /* A matrix of experts likewise. */
 void forward_tile_product(const struct forward *f, struct scratch *s, const struct forward_product *p, const float *x, size_t x_stride,
                           int n);
@@ -137,20 +145,13 @@ void forward_ffn(struct forward *f);
 /* f->normed of all tokens, where there are experts, attention goes beside the FFN or the FFN sees the token before. */
 void forward_norm_all(struct forward *f);
 
-/* ---- forward_attention.c ---- */
+/* ---- forward_NAME.c ---- */
 
-/* x += the layer's attention, or what it has in its place, of all sequences of the run; and f->before is it. */
-void forward_attention(struct forward *f);
-
-/* ---- forward_recurrent.c ---- */
-
-/* x += the layer's gated delta net, of a sequence of len tokens, from its beginning. */
-void forward_recurrent(const struct forward *f, struct scratch *s, size_t first, size_t len);
+/* x += the layer's attention, or what it has in its place, of all sequences of the run. */
+#define MIXER(kind, name, here) void forward_##name(struct forward *f);
+#include "common/model/operations.def"
 
 /* ---- forward_wkv.c ---- */
-
-/* x += the layer's time mixing (RWKV), likewise. */
-void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_t len);
 
 /* What the FFN sees of n tokens of the run from `first` on: f->normed of each mixed with that of the token before it. */
 void forward_shift(const struct forward *f, float *out, size_t first, int n);

@@ -62,7 +62,7 @@ static void make(const struct forward *f, struct scratch *s, const struct wkv_to
     }
 }
 
-void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_t len)
+static void time_mixing(const struct forward *f, struct scratch *s, size_t first, size_t len)
 {
     const struct model_hparams *h = f->h;
     const struct wkv_weights w = weights_of(f);
@@ -89,6 +89,11 @@ void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_
         forward_matrix(f, s, MODEL_WKV_OUTPUT, s->out, s->made, n);
         forward_add_residual(f, x, s->out, NULL, n);
     }
+}
+
+void forward_wkv(struct forward *f)
+{
+    forward_sequences(f, time_mixing);
 }
 
 /* Is a token of the run the first of its sequence? */

@@ -4,7 +4,7 @@
 static void (*const needs[OP_KINDS])(const struct model_hparams *h, int layer, struct op_need *out) = {
     [OP_JOIN] = join_need, [OP_FFN] = ffn_need,
 #define MIXER(kind, name, here) [OP_##kind] = name##_need,
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 };
 
 void ops_need(const struct model_hparams *h, int layer, enum op_kind kind, struct op_need *out)
@@ -49,12 +49,7 @@ void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out
 
 void ops_mixer(const struct model_hparams *h, int layer, struct op_need *out)
 {
-    struct graph_layer g;
-    int i = 0;
-    graph_layer(h, layer, &g);
-    while (g.op[i].out != OP_A)
-        i++;
-    ops_need(h, layer, (enum op_kind)g.op[i].kind, out);
+    ops_need(h, layer, graph_mixer(h, layer), out);
 }
 
 void ops_places(const struct model_hparams *h, int *out)

@@ -42,7 +42,7 @@ void ops_places(const struct model_hparams *h, int *out);
 
 /* Each operation's own; those that need nothing have none. h: as its layer has it (model_of_layer). */
 #define MIXER(kind, name, here) void name##_need(const struct model_hparams *h, int layer, struct op_need *out);
-#include "common/model/graph.def"
+#include "common/model/operations.def"
 void latent_need(const struct model_hparams *h, struct op_need *out);
 void ffn_need(const struct model_hparams *h, int layer, struct op_need *out);
 void join_need(const struct model_hparams *h, int layer, struct op_need *out);

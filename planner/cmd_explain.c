@@ -216,7 +216,7 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
         print("  floor in exact mode, with the same choices: %llu; predictors add %llu\n",
                (unsigned long long)x->exact_floor, (unsigned long long)(x->account.floor - x->exact_floor));
     text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
-    text_lines("Measured cost model, batch 1", x->measured, x->n_measured);
+    text_lines("Measured cost model, batch 1, sums over layers", x->measured, x->n_measured);
     text_layers(p, l, x);
     if (x->inputs)
         text_inputs(p, l, x);
@@ -242,7 +242,7 @@ static struct js *json_lines(const struct explain_line *lines, int n)
         for (int k = 0; k < lines[i].n; k++)
             js_set_num(with, lines[i].operand[k].name, lines[i].operand[k].value);
         js_set(o, "with", with);
-        js_set_str(basis, "value", explain_basis_names[lines[i].value_basis]);
+        js_set_str(basis, "value", explain_basis_names[EXPLAIN_DERIVED]);
         for (int k = 0; k < lines[i].n; k++)
             js_set_str(basis, lines[i].operand[k].name, explain_basis_names[lines[i].basis[k]]);
         js_set(o, "basis", basis);

@@ -384,7 +384,7 @@ int cmd_solve(int argc, char **argv)
           .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim "
                   "(docs/certificates.md). Implies --prove." },
         { .name = "smt2", .type = OPT_STRING, .dest = &w.smt2, .arg = "FILE", .file = OPT_WRITE,
-          .help = "Also write the problem in SMT-LIB 2, the equations of docs/cost-model.md by name ((M1)-(M22), or with --cost paper "
+          .help = "Also write the problem in SMT-LIB 2, the equations of docs/cost-model.md by name ((M1)-(M36), or with --cost paper "
                   "Equations 1-11), with claims that any Z3 can check (z3 FILE): that nothing is faster, and that the solution can be "
                   "had." },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the plan itself instead of a summary; where there is none, "

@@ -90,8 +90,8 @@ def parse(section):
         scale = UNITS.get(unit, 1)
         terms = {}
         for m in more:
-            sign, n, u, name = re.fullmatch(r"([=+-]) " + NUMBER + r" (ns|us|ms) (.*)", m).groups()
-            terms[("-" if sign == "-" else "") + name] = (-1 if sign == "-" else 1) * float(n) * UNITS[u]
+            sign, n, u, name = re.fullmatch(r"([=+-]) " + NUMBER + r" (ns|us|ms|bytes) (.*)", m).groups()
+            terms[("-" if sign == "-" else "") + name] = (-1 if sign == "-" else 1) * float(n) * UNITS.get(u, 1)
         out.append((formula, float(number) * scale, terms))
     return out
 

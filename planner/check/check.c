@@ -200,10 +200,12 @@ static int check_figures(const struct plan *p, const struct plan_figures *said, 
                          const char *name, int li, int bi, struct err *e)
 {
     struct compare_difference d;
+    char text[TERM_TEXT];
     if (!compare_figures(p, said, is, &d))
         return 0;
-    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations give %g", name, li, bi, d.field,
-                   d.said, d.is);
+    terms_figure(d.field, text);
+    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations give %g%s%s", name, li, bi, d.field,
+                   d.said, d.is, text[0] ? ", by " : "", text);
 }
 
 /* Where new figures go, and which limits are meant. */

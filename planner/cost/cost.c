@@ -1,6 +1,5 @@
-/* The equations one by one, then the few functions that look their operands up in traces and device
- * curves. Nothing here decides anything: the solvers, check and explain all call the same code, so a
- * plan's figures can be derived again by anyone from the same inputs. */
+/* Looks the equations' operands up in traces and device curves, and puts them together. Nothing here decides anything: the solvers, check
+ * and explain all call the same code, so a plan's figures can be derived again by anyone from the same inputs. */
 #include "planner/cost/cost_impl.h"
 
 #include "common/base/inline.h"
@@ -13,49 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNKNOWN_NS 1e12 /* a device without storage figures: any read makes a plan useless */
-
-/* --- the paper --- */
-
-double cost_speed(double decode_ns)
-{
-    return decode_ns > 0 ? 1e9 / decode_ns : 0;
-}
-
-double cost_decode_ns(double compute_ns)
-{
-    return compute_ns;
-}
-
-int cost_cores_ok(int n_k, int n_k_max)
-{
-    return n_k <= n_k_max;
-}
-
-int cost_memory_ok(uint64_t m, uint64_t m_max)
-{
-    return m <= m_max;
-}
-
-int cost_speed_ok(double s, double s_min)
-{
-    return s >= s_min;
-}
-
-double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns)
-{
-    return dense_ns + larger(ffn_ns, io_ns);
-}
-
-double cost_dense_ns(double f_attn, double f_pred, double f_cpu)
-{
-    return f_cpu > 0 ? 1e9 * (f_attn + f_pred) / f_cpu : 0;
-}
-
-double cost_ffn_ns(double a, double f_ffn, double f_cpu)
-{
-    return f_cpu > 0 ? 1e9 * a * f_ffn / f_cpu : 0;
-}
+#define UNKNOWN_NS 1e12 /* a device without storage figures, as in (M3): any read makes a plan useless */
 
 double cost_f_cpu(const int *n_k, const double *f_k, int n)
 {
@@ -63,43 +20,6 @@ double cost_f_cpu(const int *n_k, const double *f_k, int n)
     for (int k = 0; k < n; k++)
         f += n_k[k] * f_k[k];
     return f;
-}
-
-double cost_v_io(double a, double mu, double w_ffn)
-{
-    return a * mu * w_ffn;
-}
-
-double cost_io_ns(double v_io, double b_io)
-{
-    return v_io <= 0 ? 0 : b_io > 0 ? 1e9 * v_io / b_io : UNKNOWN_NS;
-}
-
-double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem)
-{
-    return b_mem > 0 ? 1e9 * (w_attn + w_pred + a * w_ffn) / b_mem : 0;
-}
-
-/* --- ours --- */
-
-double cost_rows_ns(double rows, double row_ns)
-{
-    return rows * row_ns;
-}
-
-double cost_row_ns(double cached_ns, double fetched_ns)
-{
-    return larger(cached_ns, fetched_ns);
-}
-
-double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw)
-{
-    return (seq_bw > 0 ? 1e9 * seq_bytes / seq_bw : 0) + (rand_bw > 0 ? 1e9 * rand_bytes / rand_bw : 0);
-}
-
-double cost_stream_ns(double bytes, double bw)
-{
-    return cost_io_ns(bytes, bw);
 }
 
 double cost_reads_ns(const struct cost_reads *c, double reads)
@@ -126,71 +46,20 @@ double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads
     return n > 0 ? sum / (double)how->reads : 0;
 }
 
-double cost_exposed_ns(double reads, double one_read_ns)
-{
-    return smaller(1, reads) * one_read_ns;
-}
-
-double cost_tail_share(double waited, double tiles, double depth, double together)
-{
-    double last = together * smaller(depth, waited) + (1 - together) * smaller(1, waited);
-    return tiles > 0 ? smaller(1, last / tiles) : 0;
-}
-
 /* Of the FFN's neurons, without reading: c, or (M26). */
 static inline double cost_work_ns(const struct plan_layer_figures *f)
 {
-    return larger(larger(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
+    return cost_longest_ns(f->ffn_compute_ns, f->ffn_memory_ns, f->ffn_engine_ns);
 }
 
 double cost_layer_ns(const struct plan_layer_figures *f)
 {
-    double ffn_ns = larger(cost_work_ns(f), f->io_ns);
-    return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
-}
-
-double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
-{
-    return stream_ns - smaller(smaller(stream_ns, buffers_ns), attention_ns);
-}
-
-double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
-{
-    return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, SCHEDULE_JOB_BYTES / record_bytes) : 0;
-}
-
-double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw)
-{
-    double compute = cost_rows_ns(hidden_rows, tau_1) + cost_rows_ns(scores, tau_2);
-    return larger(compute, cost_memory_ns(bytes, seq_bw, 0, 0));
-}
-
-double cost_predicted_ns(double always, double tau_gate, double predicted, double tau_scattered, double open,
-                        double tau_up, double active, double tau_down)
-{
-    return cost_rows_ns(always, tau_gate) + cost_rows_ns(predicted, tau_scattered) + cost_rows_ns(open, tau_up) +
-           cost_rows_ns(active, tau_down);
-}
-
-double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns)
-{
-    return larger(layer_ns, f->predict_ns + f->io_ns + stream_ns + f->exposed_ns);
+    return cost_in_turn_ns(f->attention_ns, f->predict_ns, cost_work_ns(f), f->io_ns, f->exposed_ns);
 }
 
 double cost_lookahead_ns(const struct plan_layer_figures *f)
 {
-    double work_ns = f->attention_ns + cost_work_ns(f);
-    return f->predict_ns + larger(work_ns, f->io_ns) + f->exposed_ns;
-}
-
-double cost_pass_ns(double step_ns, double shorter_ns)
-{
-    return larger(step_ns, shorter_ns);
-}
-
-double cost_mtp_ns(double layer_ns, double head_ns, int d_model, int n_vocab)
-{
-    return layer_ns + head_ns * (1 + 2.0 * d_model / n_vocab);
+    return cost_overlapped_ns(f->attention_ns, f->predict_ns, cost_work_ns(f), f->io_ns, f->exposed_ns);
 }
 
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
@@ -638,7 +507,7 @@ static double turn_of(const struct cost_rates *r, const struct cost_layer *l, co
 {
     double own_ns = l->unit_ns + r->unit_bytes * r->verify_ns_per_byte / r->threads;
     double work_ns = f->reads * ((1 - f->copied) * own_ns + f->copied * r->admit_ns);
-    return cost_turn_ns(cold->reads, r->depth, cold->together, r->ffn_factor * work_ns, r->io_factor * cold->ns);
+    return cost_refill_ns(cold->reads, r->depth, cold->together, r->ffn_factor * work_ns, r->io_factor * cold->ns);
 }
 
 /* What processors do in a layer beside products, ns, without a calibration's factors; and the reads that it is for. */
@@ -704,21 +573,43 @@ INLINE struct waits waits_of(const struct cost_choice *c, const struct cost_rate
     return w;
 }
 
-static struct cost_terms terms_of(const struct cost_rates *r, const struct cost_layer *l, const struct cost_cold *cold,
-                                  const struct busy *b, const struct waits *w, const struct plan_layer_figures *o, double predictor_ns)
+/* Of the FFN, and what is counted beside it. */
+static void ffn_values(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f, const struct busy *b,
+                       const struct plan_layer_figures *o, double *v)
 {
-    return (struct cost_terms){
-        .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->contention_ns), .start = r->ffn_factor * l->start_ns,
-        .contention = r->ffn_factor * l->contention_ns, .io_cpu = r->ffn_factor * b->io_cpu,
-        .submission = r->ffn_factor * b->submission, .cache_overhead = r->ffn_factor * b->cache_overhead,
-        .verify = r->ffn_factor * b->verify, .stream = r->io_factor * w->stream, .single = r->io_factor * w->single,
-        .guess = r->ffn_factor * b->guess, .early = w->early,
-        .hidden = w->known - w->left + w->early - w->early_left,
-        .first = larger(0, w->first - w->left), .cold = r->io_factor * cold->ns,
-        .last = r->io_factor * w->last, .turn = w->turn, .lane = o->io_ns - w->reads, .scores = l->predict_ns,
-        .feed = o->predict_ns - l->predict_ns, .predictor = predictor_ns,
-        .overlap = o->attention_ns + o->predict_ns + cost_work_ns(o) + o->io_ns + o->exposed_ns - o->total_ns,
-    };
+    const double k = r->ffn_factor;
+    v[V_t_compute] = o->ffn_compute_ns, v[V_t_memory] = o->ffn_memory_ns, v[V_t_both] = o->ffn_engine_ns;
+    v[V_t_ffn] = cost_work_ns(o), v[V_t_cpu] = larger(o->ffn_compute_ns, o->ffn_memory_ns);
+    v[V_t_rows] = k * (l->compute_ns - l->start_ns - l->contention_ns), v[V_t_start] = k * l->start_ns;
+    v[V_t_lock] = k * l->contention_ns, v[V_ffn_jobs] = l->jobs, v[V_tau_lock] = r->turn_ns;
+    v[V_t_io_cpu] = k * b->io_cpu, v[V_t_submission] = k * b->submission, v[V_t_guess] = k * b->guess;
+    v[V_t_cache] = k * b->cache_overhead, v[V_lookups] = f->lookups, v[V_copied] = b->reads * f->copied;
+    v[V_tau_lookup] = r->lookup_ns, v[V_tau_admit] = r->admit_ns;
+    v[V_t_verify] = k * b->verify, v[V_tau_verify] = r->verify_ns_per_byte, v[V_V_read] = b->gate_bytes + b->reads * r->unit_bytes;
+    v[V_tau_gate] = r->gate_ns, v[V_tau_up] = r->up_ns, v[V_tau_down] = r->down_ns, v[V_tau_scattered] = r->scattered_ns;
+    v[V_B_seq] = r->seq_bw, v[V_B_rand] = r->rand_bw, v[V_threads] = r->threads;
+    if (l->engine_ns > 0)
+        v[V_t_engine] = k * l->engine_ns, v[V_t_launch] = k * l->launch_ns, v[V_sigma] = r->sigma;
+}
+
+/* Of reads. */
+static void io_values(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, const struct cost_cold *cold,
+                      const struct busy *b, const struct waits *w, const struct plan_layer_figures *o, double *v)
+{
+    const double k = r->io_factor, late = missing(c, f) - foreseen(c, f);
+    v[V_t_io] = o->io_ns, v[V_t_exposed] = o->exposed_ns, v[V_t_lanes] = o->io_ns - w->reads, v[V_t_refill] = w->turn;
+    v[V_t_stream] = k * w->stream, v[V_V_stream] = f->stream_bytes, v[V_B_stream] = r->stream_bw, v[V_t_early] = w->early;
+    v[V_t_hidden] = w->known - w->left + w->early - w->early_left, v[V_t_first] = larger(0, w->first - w->left);
+    v[V_t_single] = k * w->single, v[V_t_missed] = k * cold->ns, v[V_t_last] = k * w->last;
+    v[V_t_reads] = v[V_t_single] + v[V_t_missed], v[V_reads] = f->single_reads + cold->reads;
+    v[V_R] = r->cold_bytes, v[V_D] = c->depth, v[V_t_one] = cost_reads_ns(&r->cold, 1);
+    v[V_missed_units] = late, v[V_joined_reads] = cold->reads, v[V_V_missed] = cold->bytes, v[V_longest] = c->read_bytes;
+    v[V_V_gaps] = larger(0, cold->units - late) * r->stride_bytes;
+    v[V_beta] = r->together[0], v[V_beta_longest] = r->together[r->n_lengths - 1];
+    v[V_io_reads] = b->streams + f->predictor_bytes / r->stream_block + f->single_reads + cold->reads;
+    v[V_tau_cpu] = v[V_io_reads] > 0 ? b->cpu_ns / v[V_io_reads] : 0, v[V_cores] = r->cores, v[V_lanes] = r->lanes;
+    if (c->ahead && f->foresees)
+        v[V_foreseen] = foreseen(c, f), v[V_wasted] = f->early[REPLAY_AHEAD_WASTED], v[V_layers_ahead] = 1;
 }
 
 /* By the paper's equations. */
@@ -730,17 +621,15 @@ INLINE void paper_figures(const struct cost_choice *c, const struct cost_rates *
     o->total_ns = cost_compute_ns(o->attention_ns + o->predict_ns, o->ffn_compute_ns, o->io_ns);
 }
 
-/* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
+/* cold: of cost_cold_of, for this flow. v may be NULL. Inlined where only the time of one is asked for, by the million: what else
  * there is to tell then falls away. */
 INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
-                                            const struct cost_flow *f, const struct cost_cold *cold, struct cost_terms *t)
+                                            const struct cost_flow *f, const struct cost_cold *cold, double *v)
 {
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
                                     .active = l->active, .hit_rate = f->lookups > 0 ? larger(0, 1 - missing(c, f) / f->lookups) : 0 };
     if (c->model == PLAN_COST_PAPER) {
-        if (t)
-            *t = (struct cost_terms){ 0 };
         paper_figures(c, r, l, f, &o);
         return o;
     }
@@ -759,21 +648,28 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
         o.exposed_ns = burst_ns(c, r, l, f, w.window, cost_work_ns(&o), o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
-    double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
+    double ahead_ns = l->feeds_ahead ? cost_fed_ns(resident_ns, o.predict_ns, o.io_ns, predictor_ns, o.exposed_ns) : INFINITY;
     o.predict_ns = larger(o.predict_ns, predictor_ns);
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     o.total_ns = smaller(o.total_ns, ahead_ns);
-    if (t)
-        *t = terms_of(r, l, cold, &b, &w, &o, predictor_ns);
+    if (v) {
+        ffn_values(r, l, f, &b, &o, v);
+        io_values(c, r, f, cold, &b, &w, &o, v);
+        v[V_t_predict] = o.predict_ns, v[V_t_scores] = l->predict_ns, v[V_t_waits] = o.predict_ns - l->predict_ns;
+        v[V_t_feed] = predictor_ns, v[V_V_feed] = f->predictor_bytes, v[V_t_layers] = o.total_ns;
+        v[V_t_overlap] = o.attention_ns + o.predict_ns + cost_work_ns(&o) + o.io_ns + o.exposed_ns - o.total_ns;
+    }
     return o;
 }
 
 struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r,
-                                          const struct cost_layer *l, const struct cost_flow *f, struct cost_terms *t)
+                                          const struct cost_layer *l, const struct cost_flow *f, double *v)
 {
     struct cost_cold cold;
+    for (int i = 0; v && i < TERM_VALUES; i++)
+        v[i] = NAN;
     cost_cold_of(c, r, f, &cold);
-    return figures_of(c, r, l, f, &cold, t);
+    return figures_of(c, r, l, f, &cold, v);
 }
 
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,

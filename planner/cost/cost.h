@@ -1,77 +1,26 @@
 #ifndef PLANNER_COST_COST_H
 #define PLANNER_COST_COST_H
 
-/* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
- * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
- * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M33) are our own, over measured curves. All functions are pure and thread-safe. */
+/* The cost model: how long a decode step takes. The equations are rows of tables (terms.h): (1)-(11) the paper's (PowerInfer-2,
+ * arXiv:2406.06282), (M1)-(M36) our own, over measured curves. Here is what looks their operands up. docs/cost-model.md is the page to read
+ * beside it. Times in ns, sizes in bytes, rates per second. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/ops/ops.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
 #include "common/plan/schedule.h"
 
+#include "planner/terms/terms.h"
 #include "planner/inputs/inputs.h"
 #include "planner/inputs/notes.h"
 #include "planner/predict/predicted.h"
 #include "planner/replay/replay.h"
 
-/* --- The paper's equations --- */
-
-/* (1)  s = 1 / t_decode, tokens/s */
-double cost_speed(double decode_ns);
-
-/* (2)  t_decode = t_compute */
-double cost_decode_ns(double compute_ns);
-
-/* (3)  n_k <= N_k^max     (4)  m <= M_max     (5)  s >= s_min */
-int cost_cores_ok(int n_k, int n_k_max);
-int cost_memory_ok(uint64_t m, uint64_t m_max);
-int cost_speed_ok(double s, double s_min);
-
-/* (6)  t_compute = t_dense + t_ffn, the FFN overlapped by I/O: what t_io exceeds t_ffn by is a stall, so
- *      t_dense + max(t_ffn, t_io) */
-double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns);
-
-/* (7)  t_dense = (F_attn + F_pred) / f_cpu */
-double cost_dense_ns(double f_attn, double f_pred, double f_cpu);
-
-/* (8)  t_ffn = a * F_ffn / f_cpu */
-double cost_ffn_ns(double a, double f_ffn, double f_cpu);
-
-/* (9)  f_cpu = sum n_k * f_k */
+/* (9): of n classes. */
 double cost_f_cpu(const int *n_k, const double *f_k, int n);
 
-/* (10) V_io = a * mu * W_ffn, bytes;  t_io = V_io / B_io */
-double cost_v_io(double a, double mu, double w_ffn);
-double cost_io_ns(double v_io, double b_io);
-
-/* (11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem; a diagnostic: (2) leaves it out */
-double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem);
-
-/* --- Ours, over measured curves --- */
-
-/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch: the longest of the time for `batch`
- *      tokens with rows in a core's cache, for one token with rows that come from memory, in order or scattered, and for the
- *      most tokens, up to `batch`, that were measured with rows from memory */
-double cost_rows_ns(double rows, double row_ns);
-double cost_row_ns(double cached_ns, double fetched_ns);
-
-/*      Down's kernels take tokens by fours and leave out rows that none of the four needs: rows count that fire for any of so many tokens
- *      of the step, each with tau of all. The index of that size in inputs_batch_sizes. */
-#define COST_DOWN_TOKENS 4
-int cost_down_index(int batch_index);
-
-/* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered. What any kernel
- *      takes at least; the longer one of (M1) where kernels were measured on rows from memory */
-double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw);
-
-/* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */
-double cost_stream_ns(double bytes, double bw);
-
-/* (M4) t_reads(n) = sum over k = 1 .. n of R / B_io(random, R, min(k, D)): the reads of a layer are a burst. While more than D
- * are left the queue is full; then fewer and fewer are in flight, and each takes as long as one does at that depth. Points at
- * n = 0, 1, 2, 4 .. D (between measured depths the mean of their times), linear between; beyond D each takes each_ns. */
+/* (M4): n reads. Points at n = 0, 1, 2, 4 .. D (between measured depths the mean of their times), linear between; beyond D each takes
+ * each_ns. The reads of a layer are a burst: the last ones have nothing behind them, fewer and fewer are in flight. */
 #define COST_READ_POINTS 14
 struct cost_reads {
     int n;                          /* points */
@@ -79,180 +28,46 @@ struct cost_reads {
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
 
-/* (M33) t_turn = (1 - D / n)+ * max(0, beta t_work - (1 - beta) t_reads): where a drive ends the share beta of the reads in flight at one
- *       moment (of a paravirtual one, all: it interrupts when its queue is empty), it has only the rest of the D buffers to go on with
- *       while their contents are worked through: computed, or copied to the cache by the coordinator. Part of t_io; the first D of n
- *       reads wait for no buffer. t_work, t_reads: of all n. beta: measured beside B_io; where it was not, 0. */
-double cost_turn_ns(double reads, double buffers, double together, double work_ns, double reads_ns);
-
-/* (M21) t_reads = sum over lengths of n_len * t_len(N) / N,  N = sum of n_len: reads that bring several units, neighbours and
- *       what is in gaps, each at the rate of its size with N reads to keep the queue full. t_len: (M4) for reads of len units;
- *       curves[c] is that of reads of 2^c units (replay_reads.h), linear in bytes between */
+/* (M21). curves[c] is that of reads of 2^c units (replay_reads.h), linear in bytes between. */
 double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads *how, double missed);
 
 /* R of (M4), bytes: one unit's read in whole blocks. Packed units begin anywhere in a block: the mean over a part's
  * units. */
 double cost_read_bytes(const struct layout_shape *s, int part);
 
-/* (M5) I/O costs CPU time c per read. With cores to spare it only bounds the lanes: t_io >= n c / min(lanes, spare),
- *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. With io_uring the one who
- *      submits is a compute thread, whatever cores are spare: cores = threads then. */
-double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
-double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
+/* Down's kernels take tokens by fours and leave out rows that none of the four needs: rows count that fire for any of so many tokens
+ * of the step, each with tau of all. The index of that size in inputs_batch_sizes. */
+#define COST_DOWN_TOKENS 4
+int cost_down_index(int batch_index);
 
-/*      Of that, reads that are asked for before attention, SCHEDULE_READS_AHEAD at most, are one thread's alone: the others have
- *      nothing to do yet. With io_uring n_a c (1 - 1 / threads) more is added to compute; n_a: as many of the first min(D,
- *      SCHEDULE_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
-double cost_submission_ns(double ahead_cpu_ns, int threads);
+/* Jobs of (M15). attention: without its router and what stays in memory of its FFN. */
+int cost_layer_jobs(const struct inputs_layer *il, int attention);
 
-/* (M14) t_compute + (lookups * tau_lookup + copied * tau_admit(R)) / threads: the thread that maintains the cache finds what is there and
- *       takes in what was read and has a slot, copying it, while the others go on with its share of the computing */
-double cost_cache_overhead_ns(double lookups, double lookup_ns, double copied, double admit_ns, int threads);
-/*       Share of the reads that get a slot: those of a step stay to its end, so hits and new ones are no more than slots. */
-double cost_copied_share(double slots, double lookups, double reads);
-
-/* (M22) t_verify = V_read * tau_verify(R) / R / threads: whatever is read is held against its checksum by the worker that touches
- *       it next. V_read: streamed gates, units, and streamed predictors, which are counted here, too */
-double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads);
-
-/* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. A layer's are those of its graph
- *       (common/model/graph.h): products with the same input are one, and one attends or moves a state on. The FFN of each block has one,
- *       and one more where a predictor runs apart from it; the head one. */
-double cost_start_ns(double jobs, double start_ns);
-int cost_layer_jobs(const struct inputs_layer *il, int attention); /* attention: without its router and what stays in memory of its FFN */
-
-/* (M16) t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), for each token: what one thread does between the
- *       products of a layer while the others wait. Two norms, each with the int8 activations made of it and the residual
- *       addition before it; with the head there is one more. */
-double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns);
-
-/* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
- *       head are one item; a piece for a worker is no less than SCHEDULE_PIECE_BYTES of K and V (runtime/engine/dense_cpu.c):
- *       n_t = min(threads, V_kv / SCHEDULE_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was
- *       measured. Of a prompt that of NN_ATTN_TOKENS at a time. */
+/* (M17); pieces as the runtime cuts them (SCHEDULE_PIECE_BYTES, runtime/engine/dense_cpu.c). */
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
 
-/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2) (schedule_row_parts): Down is summed by column
- *       tiles, one per thread, of which a worker takes two at a time while there is other work for the rest, all but the last
- *       rows of a layer (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so
- *       short; where nothing as short was measured the two are equal, and a whole row counts. */
-double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
-
-/* (M23) tau_down(d) = d * tau_rows(t) / t, in place of (M18) in tiles: a neuron's share of the d products of t elements that Down of
- *       a tile takes. row_ns: tau_rows(t), of Down's type, in order. */
-double cost_tile_down_ns(double row_ns, double t, double d);
-
-/* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
- *       it and to hand it in. jobs = V / SCHEDULE_JOB_BYTES of records + parts * rows / SCHEDULE_DOWN_ROWS of tiles, parts as in
- *       (M18), and a last one of both for each thread (runtime/pipeline/scheduler.c). */
-double cost_jobs(double rows, double record_bytes, int threads);
-double cost_contention_ns(double jobs, double turn_ns, int threads);
-
-/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io. Of experts
- *      in dense mode all reads are asked for at once, when the router has chosen: t_io = t_reads + t_tail, for what comes last has to be
- *      computed when it is there: t_tail = t_compute * last / tiles of the experts that a step uses, last = beta * min(D, n) + (1 - beta) *
- *      min(1, n), beta: (M33), the share of the reads in flight that end at one moment. Some steps miss no expert and some several:
- *      t_exposed is what E(max(t_compute, t_io)) is more than max(t_compute, E(t_io)), over the groups of steps that replay counts
- *      (replay_steps.h) */
-double cost_exposed_ns(double reads, double one_read_ns);
-double cost_tail_share(double waited, double tiles, double depth, double together);
-
-/* (M25) t_engine(h) = t_launch + sum over the FFNs of a step of (t_ffn(h, tokens) - t_launch): the accelerator's h hottest neurons of each,
- *       copies included, queued together. Of types that differ each role counts a third of its own type's FFN.
- * (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory) of the other neurons: while both work
- *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0; of FFNs of
- *       COST_MANY_TOKENS or more, which arithmetic binds, what follows from t_both of a product and an FFN that were measured
- *       together, and each alone, at most 1. */
+/* sigma of (M26) is that of arithmetic from so many tokens on. */
 #define COST_MANY_TOKENS 32
-/* sigma of these three times */
-double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns);
-double cost_engine_ns(double launch_ns, double ffns, double ffn_ns);
-double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double sigma);
 
-/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_both, t_io) + t_exposed,
- *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
- *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
- *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, SCHEDULE_JOB_BYTES of
- *      them), 0 where nothing is read. */
+/* (M7), (M13) and (M10) of figures. */
 double cost_layer_ns(const struct plan_layer_figures *f);
-double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
-double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads);
+double cost_lookahead_ns(const struct plan_layer_figures *f);
+double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
 
-/* (M32) of experts that are read before their router has chosen (the plan says whether), for as many as the next layer's router names on
- *       the residual stream before this layer's FFN: of n experts that a step misses it foresees f, and w that it names are read in
- *       vain, by replay of the trace's guesses. These reads follow what the layer before lacks, and go on during its FFN and attention.
- *           t_io = max(0, t_reads(f + w) - t_window) + t_reads(n - f) + t_tail
- *           t_window = t_attention + (1 - rho) max(0, c - E(t_reads(n - f))),  rho = min(1, E(t_reads(f + w) + t_reads(n - f)) / (c +
- *           t_attention)), c: the longer of (M1)'s rows and t_memory
- *       for the layer before is one like the mean: the storage is idle while it computes, the less the more of all time reads take. Where
- *       they take all of it t_window is t_attention, and the period of such layers, t_attention + max(t_compute, t_io), the longest of all
- *       reads, of computing and attention, and of t_attention + t_reads(n - f). t_compute has the router once more and a norm, and reads in
- *       vain cost CPU time (M5). In the first layer, whose experts are guessed when tokens are embedded, t_window is t_attention, or, after
- *       layers without experts, the mean of theirs and its own. In t_tail count what was not foreseen and, where t_window leaves some
- *       over, of what was the share that it leaves, or, of reads that end together, all. */
-double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns);
-double cost_left_ns(double early_ns, double window_ns);
-double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns, double together); /* that t_tail waits for */
-
-/* (M29) of streams in dense mode (M7) is t_io = t_stream - min(t_stream(D), t_attention) + t_full + t_drain, and t_exposed 0. Neurons that
- *       are streamed are computed after those in memory, t_h, in order, t_c. D buffers at most are read before: t_full = max(0, t_h - what
- *       of t_stream(D) attention does not hide). Then each buffer is one thread's work, and is read again when its neurons are summed:
- *       t_drain = t_c * max(1 / reads, threads / D); with fewer buffers than threads max(1, (threads (1 - w) + w) / D) in place of
- *       threads / D, w: share of Down, which all threads sum. */
-double cost_full_ns(double hot_ns, double first_ns);
-double cost_drain_ns(double cold_ns, double reads, int threads, int depth, double down_share);
-
-/* (M30) t_pass(n) = max(t_step(n), t_pass(n / 2)): a pass over n tokens of one sequence that follow each other, as guesses are held
- *       against. t_step(n) is (M10) of a batch of n, where neurons count that fire for any of them, by the trace's counts of such
- *       tokens, misses are those of replay in steps of n such tokens, K and V are read once for NN_ATTN_TOKENS tokens, and Down
- *       is that of (M1). Who counts: planner/search/passes.h. */
-double cost_pass_ns(double step_ns, double shorter_ns);
-int cost_kv_times(int tokens); /* that K and V are read for so many */
-
-/* (M35) t_guess = t_layer + t_head * (1 + 2 d_model / n_vocab): a guess of the model's own layer for multi-token prediction: one token
- *       through a layer like the model's last, in dense mode, all of it in memory; the head; and the product of 2 d_model columns before
- *       the layer, by the head's time for a weight. */
-double cost_mtp_ns(double layer_ns, double head_ns, int d_model, int n_vocab);
+int cost_kv_times(int tokens); /* that K and V are read for so many, (M30) */
 
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
 double cost_positions(const struct model_hparams *h, int layer, int context);
 
-/* (M8) bytes of K and V that one step reads in a layer whose attention needs that (common/ops/ops.h): batch * positions * planes * row *
- * width; of a state, which is read and written. */
+/* (M8) and (M9) of a layer whose attention, or state, needs that. */
 double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16);
-
-/* (M9) flops of attention over them: batch * 4 * positions * heads * head_dim; of a state what the operation says. */
 double cost_kv_flops(const struct op_need *n, int batch, double positions);
 
 /* Heads of a token in a layer that (M16) rotates. */
 int cost_rotated(const struct model_hparams *h, int layer);
 
-/* (M10) t_step = t_head + sum of t_layer */
-double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
-
-/* --- Predicted mode --- */
-
-/* (M11) t_predict = max(rank * tau_1 + (n_ff - always computed) * tau_2, V_pred / B_seq): the hidden layer, then a score for each
- *       neuron that is not always computed; all of the predictor's bytes are swept. Summed over the blocks a step reaches. */
-double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw);
-
-/* (M12) t_compute = always computed * tau_gate + predicted * tau_scattered + open * tau_up + active * tau_down: gates of always computed
- *       neurons are swept, those of predicted ones are where they are; open and active count only what is computed */
-double cost_predicted_ns(double always, double tau_gate, double predicted, double tau_scattered, double open,
-                        double tau_up, double active, double tau_down);
-
-/* (M13) a predictor that sees the block's input (lookahead): cold reads begin before attention,
- *       t_layer = t_predict + max(t_attention + max(t_compute, t_memory), t_io) + t_exposed */
-double cost_lookahead_ns(const struct plan_layer_figures *f);
-
-/* (M20) predictors that are streamed, V_pred bytes, through buffers that hold the largest of them: the disk reads them after
- *       this layer's neurons, or before, while other work goes on,
- *       t_layer = max(t_layer, t_predict + t_io + V_pred / B_io(seq) + t_exposed)
- *       through few buffers, or where a router says late whose they are, or where that is faster, only prediction goes on
- *       while they are read: t_predict = max(t_predict, V_pred / B_io(seq)) in (M7) or (M13) */
-double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns);
-#define COST_LEAST_BUFFERS 2 /* nothing is read ahead through so few */
+#define COST_LEAST_BUFFERS 2 /* of streamed predictors: nothing is read ahead through so few */
 
 /* --- From tables to those equations --- */
 
@@ -401,11 +216,7 @@ int cost_engine_known(const struct hw *hw, const char *engine, const struct layo
 /* Was that measured with so many tokens, or more? */
 int cost_engine_measured(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model, int tokens);
 
-/* (M34) t_products = sum over calls of t_launch + sum of max(0, t_matmul(rows, cols, n) - t_launch): products of matrices with the same
- *       input are one call, of at most SCHEDULE_ENGINE_TOKENS tokens: more make several. Attention's are Q, K and V (latent attention: what
- *       makes low-rank queries and the cache's rows; then queries), and output; gate and up of a shared expert or a layer before the
- *       experts', and its down; the head is one. They take the place of their rows in (M9), and of as many jobs (M15); the processor
- *       waits, but for reads, and adds nothing. n products with `tokens` tokens: */
+/* (M34): n products with `tokens` tokens. */
 double cost_engine_products_ns(const struct hw *hw, const struct cost_choice *c, const struct inputs_matrix *const m[], int n, int tokens);
 
 /* Of which of these the device's figures tell the time, of so many tokens or more; of recurrent layers' none do. */
@@ -451,27 +262,10 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f);
 
-/* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
- *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify + guess,
- *   io_ns = stream + single + early - hidden + first + cold + turn - last + lane,
- *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns, ffn_engine_ns) + io_ns +
- *   exposed_ns -
- *   overlap, each >= 0. */
-struct cost_terms {
-    double rows, start, contention, io_cpu, submission, cache_overhead, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
-    double guess, early;                    /* (M32): guessing experts; reading them ahead */
-    double stream, single;                  /* (M3); (M4) for reads of part 0 */
-    double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
-    double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
-    double turn;                            /* (M33), in io_ns */
-    double lane;                            /* (M5): what CPU time bounds lanes to beyond that */
-    double scores, feed;                    /* (M11); what reading streamed predictors takes longer, (M20) */
-    double predictor;                       /* (M20): reading them */
-    double overlap;                         /* what goes on while something else does */
-};
-/* cost_figures with them; 0 in the paper's model. terms may be NULL. */
+/* cost_figures with the terms that they are sums of, over measured curves, and what these are made of: v[TERM_VALUES], by places in the
+ * table (terms.h), NAN what is not known here. A calibration's factors are in the times. v may be NULL. */
 struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
-                                          const struct cost_flow *f, struct cost_terms *terms);
+                                          const struct cost_flow *f, double *v);
 
 /* Units that a step does not find in the cache, those among them that were read ahead: other than f->reads where the choice reads ahead. */
 double cost_misses(const struct cost_choice *c, const struct cost_flow *f);

@@ -7,32 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-double cost_engine_ns(double launch_ns, double ffns, double ffn_ns)
-{
-    return launch_ns + ffns * larger(0, ffn_ns - launch_ns);
-}
-
-double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double sigma)
-{
-    return larger(cpu_ns, engine_ns) + sigma * smaller(cpu_ns, larger(0, engine_ns - launch_ns));
-}
-
-double cost_sharing(double both_ns, double cpu_ns, double engine_ns, double launch_ns)
-{
-    double together = smaller(cpu_ns, engine_ns - launch_ns);
-    return together > 0 ? larger(0, (both_ns - larger(cpu_ns, engine_ns)) / together) : 0;
-}
-
 static double op_ns(const struct hw *hw, int accel, const char *op, uint32_t type, int rows, int cols, int tokens, enum hw_stat stat)
 {
     char name[HW_NAME];

@@ -4,17 +4,6 @@
 /* What the files of cost.h share. */
 #include "planner/cost/cost.h"
 
-/* Without the calls that NaNs, of which there are none, would need: a plan has millions of these. */
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static inline double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 /* A row product of a weight type, (M1)'s tau: the planned activation form, else float activations of the same type, else for types of
  * quant blocks the product of Q4_0 or Q8_0. 0: unknown, noted. */
 double cost_product_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern, int row_len, int batch,

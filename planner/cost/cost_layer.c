@@ -104,7 +104,7 @@ static void predicted_layer(const struct inputs *in, const struct cost_choice *c
         l->memory_ns = cost_mem_ns(0, 0, l->density, l->ffn_bytes, r->b_mem);
         return;
     }
-    l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], c->threads);
+    l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], schedule_row_parts(c->threads), c->threads);
     l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, summed, r->down_ns);
     l->unit_ns = all > 0 ? (l->compute_ns - cost_rows_ns(always, r->gate_ns)) / all : 0;
     l->memory_ns = cost_memory_ns(always * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
@@ -130,7 +130,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
         l->memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l->density, l->ffn_bytes, r->b_mem);
         return;
     }
-    l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
+    l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, schedule_row_parts(c->threads), c->threads);
     l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
     l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns);
     l->unit_ns = sparse && active > 0 ? (cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns)) / active : 0;

@@ -33,11 +33,6 @@ double cost_any(double p, double n)
     return p >= 1 ? 1 : p <= 0 ? 0 : -expm1(n * log1p(-p));
 }
 
-double cost_sift_ns(double rows, double tokens, double act_ns, double sift_ns, int threads)
-{
-    return rows * tokens * (act_ns / threads + sift_ns);
-}
-
 double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
                            int threads, double down_share)
 {
@@ -45,7 +40,7 @@ double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, doubl
         return 0;
     double read_ns = 1e9 * bytes / bw, first_ns = fmin(read_ns, 1e9 * depth * buffer_bytes / bw);
     double before_ns = fmin(first_ns, ahead_ns + hot_ns), left_ns = read_ns - before_ns; /* what is read beside cold_ns */
-    return fmax(0, left_ns + cost_drain_ns(cold_ns, bytes / buffer_bytes, threads, depth, down_share) - cold_ns);
+    return cost_wait_ns(left_ns, cost_drain_ns(cold_ns, bytes / buffer_bytes, threads, depth, down_share), cold_ns);
 }
 
 #define RUN 32 /* neurons, a part of every cluster */

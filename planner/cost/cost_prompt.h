@@ -4,23 +4,18 @@
 /* How long a prompt takes until its first token. A prompt goes through the layers in passes of at most `chunk` tokens,
  * exactly where decoding is predicted. Of a pass of n tokens, the mean position p:
  *
- * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_to_first = sum of t_pass + t_head
- *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads; (M34) where the pass gives products away
- *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
- *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down of as many tokens at
- *               a time as the kernel adds rows for (KERNELS_AXPY_TOKENS), where any of these needs it; and for each token of
- *               neurons that fire for any (M31); of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
- *               the n k / that many tokens that it then has. Where the pass has a height h, these are the processor's neurons alone, c,
- *               and t_ffn = (M26) of c and of (M25) for the h hottest neurons of each FFN, with as many tokens and a launch for each
- *               group of experts
- * (M28) t_wait = max(0, (V - V_ahead) / B_io + max(t_c / reads, t_turns) - t_c),   t_turns = threads * t_c / D;
- *       with fewer buffers than threads max(1, (threads (1 - w) + w) / D) * t_c, w: share of Down, which all threads sum
- *       t_c of t_ffn is of the neurons that are read, V bytes. Down is summed in order, so they are computed after those in
- *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
- *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
- *       where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of one are read
- *       while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait.
- * (M36) where the pass leaves it the neurons that are not in memory, in place of their (M1) and of (M28): cost_rest.h. */
+ * (M27) is its attention, (M9) and (M15) to (M17) of n tokens at p; its FFNs, (M1) and (M2) of n tokens with (M5), (M14), (M15), (M22)
+ * and (M31); and waiting for storage, (M28). All gates; in exact mode Up of neurons that fire for any of n tokens, sum of
+ * 1 - (1 - a_i)^n, and Down of as many tokens at a time as the kernel adds rows for (KERNELS_AXPY_TOKENS), where any of these needs it; of
+ * experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with the n k / that many tokens that it then has. Where the pass
+ * has a height h, these are the processor's neurons alone, c, and t_ffn = (M26) of c and of (M25) for the h hottest neurons of each FFN,
+ * with as many tokens and a launch for each group of experts.
+ *
+ * (M28): Down is summed in order, so neurons that are read, V bytes, are computed after those in memory, and each buffer of neurons is one
+ * thread's work and one of D buffers from the beginning of its read to the end of its sum. The first D buffers are read before, while
+ * neurons in memory are computed and, where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of
+ * one are read while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait. (M36), where the
+ * pass leaves it the neurons that are not in memory, is in place of their (M1) and of (M28): cost_rest.h. */
 #include "planner/cost/cost.h"
 
 struct cost_prompt {
@@ -35,10 +30,6 @@ struct cost_prompt_heights {
 };
 
 #define COST_PROMPT_BATCH 64 /* tokens that a device's row products must have been measured with, at least */
-
-/* (M31) t_sift = rows * n * (tau_act / threads + tau_sift), in exact mode: what h of a neuron that fires for any of n tokens takes beside
- *       products. It is worked out for every token, and each thread looks at it, for the columns of Down that it sums. */
-double cost_sift_ns(double rows, double tokens, double act_ns, double sift_ns, int threads);
 
 /* Do the device's figures tell how long many tokens take? */
 int cost_prompt_known(const struct hw *hw);

@@ -66,7 +66,7 @@ double cost_rest_bytes_per_s(const struct hw *hw, const struct layout_shape *s, 
 
 double cost_rest_ns(const struct cost_rest *x, double verify_ns, double sigma)
 {
-    return x->pieces > 0 ? cost_both_ns(verify_ns, x->engine_ns, x->launch_ns, sigma) + verify_ns / x->pieces : 0;
+    return cost_pieces_ns(cost_both_ns(verify_ns, x->engine_ns, x->launch_ns, sigma), verify_ns, x->pieces);
 }
 
 double cost_rest_wait_ns(const struct cost_rest *x, double bytes_per_s, double area_bytes, double before_ns, double rest_ns)
@@ -74,5 +74,5 @@ double cost_rest_wait_ns(const struct cost_rest *x, double bytes_per_s, double a
     if (x->bytes <= 0 || bytes_per_s <= 0)
         return 0;
     double read_ns = 1e9 * x->bytes / bytes_per_s, held_ns = 1e9 * fmin(area_bytes, x->bytes) / bytes_per_s;
-    return fmax(0, read_ns - fmin(held_ns, before_ns) + x->last_ns - rest_ns);
+    return cost_pieces_wait_ns(read_ns, held_ns, before_ns, x->last_ns, rest_ns);
 }

@@ -3,12 +3,8 @@
 
 /* What it takes that an accelerator computes the rest of an FFN, too, in a pass of a prompt (common/plan/rest.h, docs/engines.md): the
  * neurons that are not resident are read into an area, piece by piece, verified by the processor, and computed.
- *
- * (M36) t_rest = (M26) of t_verify and of the pieces, t_engine = sum of t_ffn(n_i), + t_verify / pieces
- *       t_wait = max(0, V / B_io - min(V_area / B_io, t_attention + t_before) + t_ffn(n_last) - t_rest)
- *       t_before: what the pass's FFN takes before the first piece, (M26) of the processor's neurons and of the height. V: bytes of the
- *       pieces, read in requests of REST_READ_BYTES; what the area holds of them, V_area, is read before they are asked for, during
- *       attention and t_before. A device of its own memory has them copied, at the rate of copy/in. */
+ * (M36): what the area holds is read before the pieces are asked for, during attention and what comes before them, (M26) of the processor's
+ * neurons and of the height. A device of its own memory has pieces copied, at the rate of copy/in. */
 #include "common/plan/rest.h"
 #include "planner/cost/cost.h"
 

@@ -3,12 +3,6 @@
 
 #include "common/plan/budget.h"
 
-double cost_turn_ns(double reads, double buffers, double together, double work_ns, double reads_ns)
-{
-    double after = reads > buffers ? 1 - buffers / reads : 0;
-    return after * larger(0, together * work_ns - (1 - together) * reads_ns);
-}
-
 /* (M4)'s curve for one read size; into slots of the cold cache, not into buffers. */
 static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range, int slots)
 {

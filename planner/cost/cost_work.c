@@ -8,39 +8,6 @@
 
 #include <math.h>
 
-double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores)
-{
-    return threads >= cores ? reads * cpu_ns / threads : 0;
-}
-
-double cost_submission_ns(double ahead_cpu_ns, int threads)
-{
-    return ahead_cpu_ns * (threads - 1) / threads;
-}
-
-double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
-{
-    int spare = cores - threads;
-    return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
-}
-
-double cost_window_ns(double attention_ns, double work_ns, double early_ns, double late_ns)
-{
-    double all_ns = work_ns + attention_ns, busy = all_ns > 0 ? fmin(1, (early_ns + late_ns) / all_ns) : 1;
-    return attention_ns + (1 - busy) * fmax(0, work_ns - late_ns);
-}
-
-double cost_left_ns(double early_ns, double window_ns)
-{
-    return early_ns > window_ns ? early_ns - window_ns : 0;
-}
-
-double cost_late_reads(double reads, double foreseen, double left_ns, double early_ns, double together)
-{
-    double part = early_ns > 0 ? left_ns / early_ns : 0;
-    return reads - foreseen + foreseen * (left_ns > 0 ? together + (1 - together) * part : 0);
-}
-
 int cost_down_index(int batch_index)
 {
     int i = 0;
@@ -49,58 +16,10 @@ int cost_down_index(int batch_index)
     return i;
 }
 
-double cost_cache_overhead_ns(double lookups, double lookup_ns, double copied, double admit_ns, int threads)
-{
-    return (lookups * lookup_ns + copied * admit_ns) / threads;
-}
-
-double cost_copied_share(double slots, double lookups, double reads)
-{
-    return reads > 0 ? fmax(0, fmin(1, (slots - (lookups - reads)) / reads)) : 0;
-}
-
-double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads)
-{
-    return bytes * verify_ns_per_byte / threads;
-}
-
-double cost_start_ns(double jobs, double start_ns)
-{
-    return jobs * start_ns;
-}
-
-double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns)
-{
-    return batch * (norms * norm_ns + heads * rope_ns);
-}
-
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch)
 {
-    double pieces = floor(kv_bytes / SCHEDULE_PIECE_BYTES);
-    return batch * positions * heads * attend_ns / fmax(1, fmin(threads, pieces));
+    return cost_attend_pieces_ns(batch, positions, heads, attend_ns, threads, floor(kv_bytes / SCHEDULE_PIECE_BYTES));
 }
-
-double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
-{
-    return part_ns < whole_ns ? fmax(whole_ns, parts * part_ns) : whole_ns;
-}
-
-double cost_tile_down_ns(double row_ns, double t, double d)
-{
-    return d * row_ns / t;
-}
-
-double cost_jobs(double rows, double record_bytes, int threads)
-{
-    return rows * record_bytes / SCHEDULE_JOB_BYTES + schedule_row_parts(threads) * rows / SCHEDULE_DOWN_ROWS + 2 * threads;
-}
-
-double cost_contention_ns(double jobs, double turn_ns, int threads)
-{
-    return 2 * jobs * turn_ns / threads;
-}
-
-/* --- of models and layouts --- */
 
 double cost_positions(const struct model_hparams *h, int layer, int context)
 {
@@ -116,12 +35,12 @@ int cost_kv_times(int tokens)
 
 double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16)
 {
-    return batch * positions * (double)(n->planes * n->row) * (kv_f16 ? 2 : 4) + batch * 2.0 * sizeof(float) * (double)n->state;
+    return cost_attention_bytes(batch, positions, (double)(n->planes * n->row), kv_f16 ? 2 : 4, (double)n->state);
 }
 
 double cost_kv_flops(const struct op_need *n, int batch, double positions)
 {
-    return batch * 4.0 * positions * n->heads * n->head_dim + batch * (double)n->state_flops;
+    return cost_attention_flops(batch, positions, n->heads, n->head_dim, (double)n->state_flops);
 }
 
 int cost_rotated(const struct model_hparams *h, int layer)
@@ -186,15 +105,4 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
     out->attend_many_ns = hw_work_ns(hw, "work/attend_many", first, 1, h->head_dim, stat);
     out->act_ns = hw_work_ns(hw, "work/act", first, 1, h->n_ff, stat);
     out->sift_ns = hw_work_ns(hw, "work/sift", first, 1, h->n_ff, stat);
-}
-
-double cost_full_ns(double hot_ns, double first_ns)
-{
-    return fmax(0, hot_ns - first_ns);
-}
-
-double cost_drain_ns(double cold_ns, double reads, int threads, int depth, double down_share)
-{
-    double alone = threads * (1 - down_share) + down_share, share = depth < threads ? fmax(1, alone / depth) : (double)threads / depth;
-    return cold_ns * fmax(1 / fmax(1, reads), share);
 }

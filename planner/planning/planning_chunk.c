@@ -47,8 +47,7 @@ static double prompt_ns(const struct prompts *p, uint64_t memory, uint64_t fixed
 {
     double room = memory > fixed ? (double)(memory - fixed) : 0;
     double missing = p->neuron_bytes > room ? p->neuron_bytes - room : 0;
-    return 1e9 * ((p->io_bw > 0 ? missing / p->io_bw : 0) +
-                  (p->memory_bw > 0 ? (p->neuron_bytes + p->dense_bytes) / p->memory_bw : 0)) / chunk;
+    return cost_chunk_ns(missing, p->io_bw, p->neuron_bytes + p->dense_bytes, p->memory_bw, chunk);
 }
 
 /* A decoded token's time, INFINITY where no plan is feasible. */

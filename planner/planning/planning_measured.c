@@ -41,7 +41,7 @@ int planning_refine(struct problem *p, const struct request *q, struct solve_res
 
 static void write_head(const struct plan *plan, const struct plan_limit *l, FILE *out)
 {
-    print_to(out, "; The planner's problem over measured curves, by equations (M1)-(M22) of docs/cost-model.md.\n;\n"
+    print_to(out, "; The planner's problem over measured curves, by equations (M1)-(M36) of docs/cost-model.md.\n;\n"
                  "; %s on %s, %s%s layout, at most %" PRIu64 " bytes, context %d, prompts in chunks of %d; %s, %s.\n"
                  "; Units: ns, bytes. Anyone's Z3 can check it: each (check-sat) has its answer beside it.\n\n"
                  "(set-option :smt.arith.solver 2)\n\n", plan->model_name, plan->device, plan->layout.packed ? "packed " : "",

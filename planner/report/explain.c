@@ -110,8 +110,8 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
     if (r == 0 && p->cost == PLAN_COST_MEASURED)
         r = explain_measured(pr, l, &c, residencies, &x, e);
     if (r == 0) {
-        explain_bases(pr, &c, x.paper, x.n_paper);
-        explain_bases(pr, &c, x.measured, x.n_measured);
+        explain_bases(pr, &c, &terms_paper, x.paper, x.n_paper);
+        explain_bases(pr, &c, &terms_measured, x.measured, x.n_measured);
     }
     if (r == 0 && l->mode == PLAN_PREDICTED && p->cost == PLAN_COST_MEASURED)
         r = explain_inputs(pr, p, l, &x.inputs, e);

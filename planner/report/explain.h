@@ -5,12 +5,13 @@
  * cmd_explain and the page. */
 #include "common/plan/plan.h"
 
+#include "planner/terms/terms.h"
 #include "planner/search/problem.h"
 
-#define EXPLAIN_OPERANDS 6
-#define EXPLAIN_TERMS    8
+#define EXPLAIN_OPERANDS 9
+#define EXPLAIN_TERMS    9
 struct explain_number {
-    const char *name;
+    char name[FORMULA_NAME + 1];        /* of a term that is taken away, "-t_hidden" */
     double value;
 };
 /* Where a number comes from: from others, the trace and the plan; the device's figures, as they came into the database; those of another
@@ -22,13 +23,14 @@ enum explain_basis {
 extern const char *const explain_basis_names[EXPLAIN_BASES];
 
 struct explain_line {
-    const char *id, *formula, *unit;    /* "(8)", "t_ffn = a * F_ffn / f_cpu", "ns" */
+    char id[8], formula[TERM_TEXT];     /* "(8)", "t_ffn = a * F_ffn / f_cpu" */
+    const char *unit;                   /* "ns" */
     int n, n_terms;
     struct explain_number operand[EXPLAIN_OPERANDS];
     struct explain_number term[EXPLAIN_TERMS]; /* of the same unit, which add up to value: each may have a line of its own,
                                                 * whose formula begins with its name, "t_io = ..." */
     double value;
-    enum explain_basis value_basis, basis[EXPLAIN_OPERANDS]; /* of the value, and of each operand; terms are derived */
+    enum explain_basis basis[EXPLAIN_OPERANDS]; /* of each operand; value and terms are derived */
 };
 
 /* Why a layer's predictors see what they see. Others are given the bytes that the layer has in the plan, its predictors'
@@ -67,7 +69,7 @@ struct explain_prompt_height {
     double first_ns, without_ns, best_ns, at_ns[EXPLAIN_HEIGHTS]; /* best_ns, at_ns: of best and tried, none not among them */
 };
 
-#define EXPLAIN_LINES 32
+#define EXPLAIN_LINES 56
 
 struct explain {
     struct budget account;
@@ -103,7 +105,9 @@ int explain_engine(const struct problem *pr, const struct plan *p, const struct 
 /* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */
 double explain_saved_ns(const struct explain_input *x, double total_ns);
 
-/* The equations with their numbers, into paper and measured: planner/report/explain_lines.c */
+/* The equations with their numbers, into paper and measured: planner/report/explain_lines.c. explain_row: one of them, in
+ * place of a line of the same equation; v: by places in the table, NAN what is not known. */
+void explain_row(const struct terms *t, const struct term_equation *q, const double *v, struct explain_line *lines, int *n);
 int explain_paper(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
                   const struct cost_residency *residencies, struct explain *x, struct err *e);
 int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
@@ -122,7 +126,7 @@ enum explain_bound explain_binds(const struct plan_layer_figures *f);
 void explain_count(const struct plan *p, const struct plan_limit *l, int count[EXPLAIN_BOUNDS]);
 
 /* Fills the bases of lines: planner/report/explain_basis.c. */
-void explain_bases(const struct problem *pr, const struct cost_choice *c, struct explain_line *lines, int n);
+void explain_bases(const struct problem *pr, const struct cost_choice *c, const struct terms *t, struct explain_line *lines, int n);
 
 /* "B_io measured; tau_norm, tau_rope assumed": of a line, what is not derived; "": nothing. */
 #define EXPLAIN_BASES_TEXT 240

@@ -1,5 +1,5 @@
 /* Where the numbers of an explanation come from. What is computed here from others, the trace and the plan's choices is derived. The
- * device's figures go by their names in the lines: one table says which rows of the database each rests on. */
+ * tables of terms.h say which rows of the database a figure rests on. */
 #include "planner/report/explain.h"
 
 #include "common/kernels/kernels.h"
@@ -8,23 +8,6 @@
 #include <string.h>
 
 const char *const explain_basis_names[EXPLAIN_BASES] = { "derived", "measured", "published", "estimated", "another type's", "assumed" };
-
-enum rows { PRODUCT, DOWN, RATE, SEQUENTIAL, SCATTERED, STORAGE, WORK };
-
-static const struct {
-    const char *name;
-    enum rows of;
-    const char *what;           /* of WORK: its row */
-    int role;                   /* of PRODUCT */
-} figures[] = {
-    { "f_cpu", RATE, NULL, 0 }, { "B_seq", SEQUENTIAL, NULL, 0 }, { "B_mem", SEQUENTIAL, NULL, 0 }, { "B_rand", SCATTERED, NULL, 0 },
-    { "B_io", STORAGE, NULL, 0 }, { "t_reads(1)", STORAGE, NULL, 0 }, { "beta of single units", STORAGE, NULL, 0 },
-    { "of the longest", STORAGE, NULL, 0 }, { "cpu_ns", STORAGE, NULL, 0 }, { "tau_gate", PRODUCT, NULL, LAYOUT_GATE },
-    { "tau_up", PRODUCT, NULL, LAYOUT_UP }, { "tau_scattered", PRODUCT, NULL, LAYOUT_GATE }, { "tau_down", DOWN, NULL, LAYOUT_DOWN },
-    { "tau_attend", WORK, "work/attend", 0 }, { "tau_norm", WORK, "work/norm", 0 }, { "tau_rope", WORK, "work/rope", 0 },
-    { "tau_start", WORK, "work/start", 0 }, { "tau_lookup", WORK, "work/lookup", 0 }, { "tau_admit", WORK, "work/admit", 0 },
-    { "ns_per_byte", WORK, "work/verify", 0 }, { "tau_turn", WORK, "work/turn", 0 },
-};
 
 static enum explain_basis of_origin(enum hw_origin o)
 {
@@ -67,52 +50,54 @@ static int storage_origin(const struct hw *hw, enum explain_basis *out)
     return found;
 }
 
+static int accel_origin(const struct hw *hw, enum explain_basis *out)
+{
+    int found = 0;
+    for (int i = 0; i < hw->n_accel_points; i++)
+        add_origin(hw->accel_points[i].origin, &found, out);
+    return found;
+}
+
 /* Is there a row of the very figure? */
-static int row_of(const struct problem *pr, const struct cost_choice *c, enum rows of, const char *what, int role, enum explain_basis *out)
+static int row_of(const struct problem *pr, const struct cost_choice *c, const struct term_value *v, enum explain_basis *out)
 {
     const struct hw *hw = pr->space.hw;
     char kernel[HW_NAME];
+    const int down = v->source == DOWNS, role = down ? LAYOUT_DOWN : v->source == UPS ? LAYOUT_UP : LAYOUT_GATE;
     uint32_t type = pr->space.shapes.kind[0].type[role];
-    int tiles = pr->space.shapes.l.form == LAYOUT_TILES;
-    switch (of) {
-    case PRODUCT:
-    case DOWN:
-        if (of == DOWN && !tiles)
-            hw_op_name("axpy", type, NULL, kernel, sizeof kernel);
-        else
-            hw_op_name("rows", type, kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8 ? "q8" : "f32", kernel, sizeof kernel);
-        return kernel_origin(hw, kernel, 1, out);
+    switch (v->source) {
     case RATE: return kernel_origin(hw, "flops/", 0, out) || kernel_origin(hw, "rows/", 0, out);
     case SEQUENTIAL: return memory_origin(hw, HW_SEQ, out);
     case SCATTERED: return memory_origin(hw, HW_RANDOM, out);
     case STORAGE: return storage_origin(hw, out);
-    case WORK: return kernel_origin(hw, what, 1, out);
+    case WORK: return kernel_origin(hw, v->measured, 1, out);
+    case ACCEL: return accel_origin(hw, out);
+    default: break;
     }
-    return 0;
+    if (down && pr->space.shapes.l.form != LAYOUT_TILES)
+        hw_op_name("axpy", type, NULL, kernel, sizeof kernel);
+    else
+        hw_op_name("rows", type, kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8 ? "q8" : "f32", kernel, sizeof kernel);
+    return kernel_origin(hw, kernel, 1, out);
 }
 
-static enum explain_basis basis_of(const struct problem *pr, const struct cost_choice *c, const char *name, double value)
+static enum explain_basis basis_of(const struct problem *pr, const struct cost_choice *c, const struct term_value *v, double value)
 {
     enum explain_basis basis = EXPLAIN_DERIVED;
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        if (strcmp(figures[i].name, name))
-            continue;
-        if (row_of(pr, c, figures[i].of, figures[i].what, figures[i].role, &basis))
-            return value > 0 ? basis : EXPLAIN_DERIVED; /* there is no such work here */
-        return value > 0 && figures[i].of != WORK ? EXPLAIN_OTHER : EXPLAIN_ASSUMED;
-    }
-    return basis;
+    if (v->source == SUMMED || v->source == CHOSEN)
+        return basis;
+    if (row_of(pr, c, v, &basis))
+        return value > 0 ? basis : EXPLAIN_DERIVED; /* there is no such work here */
+    return value > 0 && v->source != WORK ? EXPLAIN_OTHER : EXPLAIN_ASSUMED;
 }
 
-void explain_bases(const struct problem *pr, const struct cost_choice *c, struct explain_line *lines, int n)
+void explain_bases(const struct problem *pr, const struct cost_choice *c, const struct terms *t, struct explain_line *lines, int n)
 {
-    for (int i = 0; i < n; i++) {
-        char own[24];
-        snprintf(own, sizeof own, "%.*s", (int)strcspn(lines[i].formula, ": ="), lines[i].formula);
-        lines[i].value_basis = strchr(lines[i].formula, '=') ? EXPLAIN_DERIVED : basis_of(pr, c, own, lines[i].value);
-        for (int k = 0; k < lines[i].n; k++)
-            lines[i].basis[k] = basis_of(pr, c, lines[i].operand[k].name, lines[i].operand[k].value);
-    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < lines[i].n; k++) {
+            int at = terms_value(t, lines[i].operand[k].name);
+            lines[i].basis[k] = at < 0 ? EXPLAIN_DERIVED : basis_of(pr, c, &t->value[at], lines[i].operand[k].value);
+        }
 }
 
 void explain_bases_text(const struct explain_line *l, char *out, size_t len)
@@ -121,8 +106,6 @@ void explain_bases_text(const struct explain_line *l, char *out, size_t len)
     out[0] = '\0';
     for (int b = EXPLAIN_MEASURED; b < EXPLAIN_BASES; b++) {
         int n = 0;
-        if (l->value_basis == (enum explain_basis)b && at < len)
-            at += (size_t)snprintf(out + at, len - at, "%sthis", n++ ? ", " : at ? "; " : "");
         for (int k = 0; k < l->n && at < len; k++)
             if (l->basis[k] == (enum explain_basis)b)
                 at += (size_t)snprintf(out + at, len - at, "%s%s", n++ ? ", " : at ? "; " : "", l->operand[k].name);

@@ -99,21 +99,15 @@ static int prompt_line(const struct problem *pr, const struct plan_limit *l, con
     struct cost_choice with = *c;
     with.area_bytes = q->area_bytes;
     int r = cost_prompt_of(pr->space.hw, pr->space.in, &pr->space.shapes, &with, residencies, chunk, tokens, h, &t, e);
-    if (r < 0 || t.engine_ns <= 0 || x->n_measured == EXPLAIN_LINES)
+    if (r < 0 || t.engine_ns <= 0)
         return r;
-    const struct explain_number all[] = { { "t_prompt_processor", t.processor_ns }, { "t_prompt_beyond", t.beyond_ns },
-                                          { "t_prompt_sharing", t.shared_ns }, { "t_rest", t.rest_ns } };
-    struct explain_line *o = &x->measured[x->n_measured++];
-    *o = (struct explain_line){ .id = "(M26)", .unit = "ns", .value = q->ffn_ns[q->n - 1], .n = 3,
-                                .formula = "t_prompt_ffn = t_prompt_processor + t_prompt_beyond + t_prompt_sharing + t_rest: of the "
-                                           "processor's neurons; until the accelerator has its own, too; what both lose by sharing "
-                                           "memory; its neurons "
-                                           "that are not in memory, (M36)",
-                                .operand = { { "t_engine", t.engine_ns }, { "tokens", (double)tokens },
-                                             { "neurons of each FFN", (tokens < chunk ? h.rest : h.chunk).neurons } } };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].value > 1e-12 * o->value)
-            o->term[o->n_terms++] = all[i];
+    double v[TERM_VALUES];
+    for (int i = 0; i < TERM_VALUES; i++)
+        v[i] = NAN;
+    v[V_t_prompt_ffn] = q->ffn_ns[q->n - 1], v[V_t_prompt_processor] = t.processor_ns, v[V_t_prompt_beyond] = t.beyond_ns;
+    v[V_t_prompt_sharing] = t.shared_ns, v[V_t_rest] = t.rest_ns, v[V_t_prompt_engine] = t.engine_ns, v[V_prompt_tokens] = tokens;
+    v[V_prompt_height] = (tokens < chunk ? h.rest : h.chunk).neurons;
+    explain_row(&terms_measured, terms_equation(&terms_measured, "t_prompt_ffn"), v, x->measured, &x->n_measured);
     return 0;
 }
 

@@ -3,8 +3,11 @@
  * symbols have a suffix where there are several. */
 #include "planner/solve/paper.h"
 
+#include "planner/terms/terms.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SUFFIX 24
@@ -211,77 +214,118 @@ static void cores_are(const struct paper *p, const struct paper_cores *c, FILE *
     fprintf(out, ")");
 }
 
+/* Where names of the table stand: at a variant and batch size. */
+struct place {
+    const struct paper *p;
+    int variant, batch;
+};
+
+static void put_name(void *ctx, const char *name, FILE *out)
+{
+    static const char work[] = " F_attn F_pred F_ffn W_attn W_pred W_ffn a a_io ", whole[] = " s s_min m M_max f_cpu B_mem ";
+    const struct place *at = ctx;
+    char word[FORMULA_NAME + 2], x[SUFFIX] = "";
+    snprintf(word, sizeof word, " %.30s ", name);
+    if (strstr(work, word))
+        work_suffix(at->p, at->variant, at->batch, x);
+    else if (!strstr(whole, word))
+        batch_suffix(at->p, at->batch, x);
+    fprintf(out, "%s%s", strcmp(name, "V_units") ? name : "V_io", x); /* mu has the gates that are read in it */
+}
+
+/* "(= t_ffn (* a F_ffn tau))", or a limit. */
+static void put_equation(const struct term_equation *q, struct place at, FILE *out)
+{
+    const struct formula_smt how = { .name = put_name, .ctx = &at, .per = "f_cpu" };
+    struct formula f;
+    char text[TERM_TEXT];
+    int is = terms_text(q, &f, text), limit = is && strchr("<>lg", f.node[f.root].op);
+    fprintf(out, limit ? "" : "(= ");
+    if (!limit) {
+        put_name(&at, q->value, out);
+        fputc(' ', out);
+    }
+    formula_smt(&f, &how, out);
+    fprintf(out, limit ? "" : ")");
+}
+
+static const struct term_equation *equation_of(int id, const char *value)
+{
+    for (int i = 0; i < terms_paper.n_equations; i++)
+        if (atoi(terms_paper.equation[i].id) == id && (!value || !strcmp(terms_paper.equation[i].value, value)))
+            return &terms_paper.equation[i];
+    return NULL;
+}
+
+static void begin_eq(FILE *out, int id)
+{
+    struct formula f;
+    char text[TERM_TEXT], comment[TERM_TEXT + 8];
+    terms_text(equation_of(id, NULL), &f, text);
+    snprintf(comment, sizeof comment, "(%d) %s", id, text);
+    begin(out, comment, "and");
+}
+
+/* Equation `id` of the table, as it is there; at each variant where their numbers are in it, and each batch size. */
+static void eq(const struct paper *p, int id, int variants, int batches, FILE *out)
+{
+    begin_eq(out, id);
+    for (int i = 0; i < (variants ? p->n_variants : 1); i++)
+        for (int b = 0; b < (batches ? p->n_batches : 1); b++) {
+            const char *close = variants ? of_variant(p, i, out) : " ";
+            fputs(variants ? "" : close, out);
+            put_equation(equation_of(id, NULL), (struct place){ p, i, b }, out);
+            fputs(variants ? close : "", out);
+        }
+    end_eq(out, id);
+}
+
 static void eq_speed(const struct paper *p, unsigned leave, int linear, FILE *out)
 {
-    char x[SUFFIX];
-    if (!linear && !(leave & PAPER_EQ(1))) {
-        begin(out, "(1) s = 1 / t_decode", "and");
+    if (!linear && !(leave & PAPER_EQ(1))) { /* as a product, for which Z3 is better */
+        begin_eq(out, 1);
         fprintf(out, " (= (* s t_decode) 1000000000.0) (> s 0.0) (> t_decode 0.0)");
         end_eq(out, 1);
     }
-    if (!(leave & PAPER_EQ(2))) {
-        begin(out, "(2) t_decode = t_compute: reads are hidden behind computing", "and");
-        for (int b = 0; b < p->n_batches; b++) {
-            batch_suffix(p, b, x);
-            fprintf(out, " (= t_decode%s t_compute%s)", x, x);
-        }
-        end_eq(out, 2);
-    }
+    if (!(leave & PAPER_EQ(2)))
+        eq(p, 2, 0, 1, out);
 }
 
 static void eq_limits(const struct paper *p, unsigned leave, int linear, FILE *out)
 {
     char name[PAPER_NAME];
     if (!(leave & PAPER_EQ(3))) {
-        begin(out, "(3) n_k <= N_k^max", "and");
+        begin_eq(out, 3);
         for (int k = 0; k < p->n_classes; k++)
             fprintf(out, " (<= n_%s %d)", paper_class_name(p, k, name), p->class[k].most);
         end_eq(out, 3);
     }
-    if (!(leave & PAPER_EQ(4))) {
-        begin(out, "(4) m <= M_max", "<=");
-        fprintf(out, " m M_max");
-        end_eq(out, 4);
-    }
+    if (!(leave & PAPER_EQ(4)))
+        eq(p, 4, 0, 0, out);
     if (!(leave & PAPER_EQ(5)) && p->min_tokens_per_s > 0) {
-        begin(out, "(5) s >= s_min", linear ? "<=" : ">=");
-        fprintf(out, "%s", linear ? " t_decode (/ 1000000000.0 s_min)" : " s s_min");
-        end_eq(out, 5);
+        if (linear) {
+            begin_eq(out, 5);
+            fprintf(out, " (<= t_decode (/ 1000000000.0 s_min))");
+            end_eq(out, 5);
+        } else {
+            eq(p, 5, 0, 0, out);
+        }
     }
 }
 
 static void eq_compute(const struct paper *p, FILE *out)
 {
-    char x[SUFFIX];
-    begin(out, "(6) t_compute = t_dense + max(t_ffn, t_io): what t_io exceeds t_ffn by is a stall", "and");
-    for (int b = 0; b < p->n_batches; b++) {
-        batch_suffix(p, b, x);
-        fprintf(out, " (= t_compute%s (+ t_dense%s (ite (>= t_ffn%s t_io%s) t_ffn%s t_io%s)))", x, x, x, x, x, x);
-    }
-    end_eq(out, 6);
-    begin(out, "(7) t_dense = (F_attn + F_pred) / f_cpu", "and");
-    for (int i = 0; i < p->n_variants; i++)
-        for (int b = 0; b < p->n_batches; b++) {
-            char y[SUFFIX];
-            const char *close = of_variant(p, i, out);
-            fprintf(out, "(= t_dense%s (* (+ F_attn%s F_pred%s) tau))%s", batch_suffix(p, b, x), work_suffix(p, i, b, y), y, close);
-        }
-    end_eq(out, 7);
-    begin(out, "(8) t_ffn = a * F_ffn / f_cpu", "and");
-    for (int i = 0; i < p->n_variants; i++)
-        for (int b = 0; b < p->n_batches; b++) {
-            char y[SUFFIX];
-            const char *close = of_variant(p, i, out);
-            fprintf(out, "(= t_ffn%s (* a%s F_ffn%s tau))%s", batch_suffix(p, b, x), work_suffix(p, i, b, y), y, close);
-        }
-    end_eq(out, 8);
+    eq(p, 6, 0, 1, out);
+    eq(p, 7, 1, 1, out);
+    eq(p, 8, 1, 1, out);
 }
 
 static void eq_cores(const struct paper *p, FILE *out)
 {
-    begin(out, "(9) f_cpu = sum over k of n_k * f_k", "=");
-    fprintf(out, " f_cpu ");
+    begin_eq(out, 9);
+    fprintf(out, " (= f_cpu ");
     sum_of_cores(p, 1, out);
+    fputc(')', out);
     end_eq(out, 9);
     begin(out, "1 / f_cpu, as a table of the cores that are tried: so no term is a product of two unknowns", "and (or");
     for (int i = 0; i < p->n_cores; i++) {
@@ -302,17 +346,17 @@ static void eq_cores(const struct paper *p, FILE *out)
 
 static void eq_io(const struct paper *p, FILE *out)
 {
-    char x[SUFFIX], y[SUFFIX];
-    begin(out, "(10) V_io = a * mu * W_ffn, t_io = V_io / B_io", "and");
+    char x[SUFFIX];
+    begin_eq(out, 10);
     for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
             const char *close = of_variant(p, i, out);
             batch_suffix(p, b, x);
-            work_suffix(p, i, b, y);
             if (p->variant[i].work[b].w_active > 0)
-                fprintf(out, "(= V_io%s (* a_io%s mu%s W_ffn%s))%s", x, y, x, y, close);
+                put_equation(equation_of(10, "V_units"), (struct place){ p, i, b }, out);
             else
-                fprintf(out, "(= V_io%s mu%s)%s ; nothing fires", x, x, close);
+                fprintf(out, "(= V_io%s mu%s)", x, x); /* nothing fires */
+            fputs(close, out);
         }
     for (int q = 0; q < p->n_queues; q++)
         for (int b = 0; b < p->n_batches; b++) {
@@ -337,21 +381,6 @@ static void eq_io(const struct paper *p, FILE *out)
             }
         }
     end(out, "mu(m)");
-}
-
-static void eq_memory_time(const struct paper *p, FILE *out)
-{
-    char x[SUFFIX], y[SUFFIX];
-    if (!p->mem_bytes_per_s)
-        return;
-    begin(out, "(11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem", "and");
-    for (int i = 0; i < p->n_variants; i++)
-        for (int b = 0; b < p->n_batches; b++) {
-            const char *close = of_variant(p, i, out);
-            fprintf(out, "(= t_mem%s (* (+ W_attn%s W_pred%s (* a_io%s W_ffn%s)) (/ 1000000000.0 B_mem)))%s", batch_suffix(p, b, x),
-                    work_suffix(p, i, b, y), y, y, y, close);
-        }
-    end_eq(out, 11);
 }
 
 /* The least bytes that all layers can have. */
@@ -398,13 +427,15 @@ void paper_text(const struct paper *p, unsigned leave, int linear, FILE *out)
 {
     data(p, out);
     unknowns(p, linear, out);
-    fprintf(out, "\n; ---------------------------------------------------------------- Equations 1-11\n");
+    fprintf(out, "\n; ---------------------------------------------------------------- Equations 1-11\n\n"
+                 "(define-fun largest ((a Real) (b Real)) Real (ite (>= a b) a b))\n");
     eq_speed(p, leave, linear, out);
     eq_limits(p, leave, linear, out);
     eq_compute(p, out);
     eq_cores(p, out);
     eq_io(p, out);
-    eq_memory_time(p, out);
+    if (p->mem_bytes_per_s)
+        eq(p, 11, 1, 1, out);
     account(p, out);
 }
 

@@ -22,7 +22,7 @@ static void ends_together(const struct hw *hw, const struct inputs *in, const st
     struct cost_choice c = *given;
     struct cost_rates r;
     struct cost_layer l;
-    struct cost_terms t;
+    double v[TERM_VALUES];
     struct err e;
     CHECK(hw->n_storage <= 64);
     memcpy(points, hw->storage_points, (size_t)hw->n_storage * sizeof *points);
@@ -36,13 +36,13 @@ static void ends_together(const struct hw *hw, const struct inputs *in, const st
     struct cost_flow staged = *f, copied = *f;
     staged.copied = 0, copied.copied = 1;
     double own_ns = row_ns + s->part[1].unit_bytes * r.verify_ns_per_byte / c.threads, after = f->reads - c.depth;
-    double io_ns = cost_figures_of(&c, &r, &l, &staged, &t).io_ns;
-    CHECK(near(t.turn, after * own_ns));
+    double io_ns = cost_figures_of(&c, &r, &l, &staged, v).io_ns;
+    CHECK(near(v[V_t_refill], after * own_ns));
     r.together[0] = 0; /* not known */
     CHECK(near(cost_figures_of(&c, &r, &l, &staged, NULL).io_ns, io_ns - after * own_ns));
     r.together[0] = 1;
-    cost_figures_of(&c, &r, &l, &copied, &t);
-    CHECK(near(t.turn, after * r.admit_ns));
+    cost_figures_of(&c, &r, &l, &copied, v);
+    CHECK(near(v[V_t_refill], after * r.admit_ns));
 }
 
 static void test_paper(void)
@@ -95,11 +95,11 @@ static void test_measured(void)
           near(cost_attend_ns(10, 32, 2, 1e9, 8, 2), 160));
     CHECK(cost_tile_row_ns(100, 60, 2) == 120 && cost_tile_row_ns(100, 40, 2) == 100 && cost_tile_row_ns(100, 100, 4) == 100);
     CHECK(schedule_row_parts(1) == 1 && schedule_row_parts(2) == 1 && schedule_row_parts(3) == 2 && schedule_row_parts(6) == 3);
-    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) &&
+    CHECK(near(cost_jobs(1024, 2048, 1, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 2, 4), 2 + 2 * 2 + 8) &&
           near(cost_contention_ns(10, 300, 2), 3000));
     /* (M33) 40 of 100 wait for no buffer; ended together, each is worked through first; by halves while the other half is read. */
-    CHECK(near(cost_turn_ns(100, 40, 1, 500, 900), 300) && near(cost_turn_ns(100, 40, 0.5, 1500, 900), 180) &&
-          cost_turn_ns(100, 40, 0.5, 500, 900) <= 0 && cost_turn_ns(40, 40, 1, 500, 900) <= 0);
+    CHECK(near(cost_refill_ns(100, 40, 1, 500, 900), 300) && near(cost_refill_ns(100, 40, 0.5, 1500, 900), 180) &&
+          cost_refill_ns(100, 40, 0.5, 500, 900) <= 0 && cost_refill_ns(40, 40, 1, 500, 900) <= 0);
     CHECK(near(cost_copied_share(64, 100, 80), 0.55) && near(cost_copied_share(200, 100, 80), 1) && cost_copied_share(10, 100, 80) <= 0 &&
           cost_copied_share(10, 100, 0) <= 0);
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
@@ -558,7 +558,7 @@ static void test_products(void)
 }
 
 /* (M32) at its ends. A layer of one expert that every step misses; a read of it takes read_ns. */
-static struct plan_layer_figures one_expert(int ahead, double foreseen, double wasted, double read_ns, struct cost_terms *t)
+static struct plan_layer_figures one_expert(int ahead, double foreseen, double wasted, double read_ns, double *v)
 {
     const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1, .ahead = ahead };
     struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 2, .depth = 8, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
@@ -569,30 +569,31 @@ static struct plan_layer_figures one_expert(int ahead, double foreseen, double w
     r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, read_ns }, .each_ns = read_ns };
     f.early[REPLAY_AHEAD_MISSES] = 1, f.early[REPLAY_AHEAD_FORESEEN] = foreseen, f.early[REPLAY_AHEAD_WASTED] = wasted;
     f.early[REPLAY_AHEAD_STEPS] = foreseen + wasted > 0;
-    return cost_figures_of(&c, &r, &l, &f, t);
+    return cost_figures_of(&c, &r, &l, &f, v);
 }
 
 static void test_ahead(void)
 {
-    struct cost_terms t;
-    const struct plan_layer_figures off = one_expert(0, 1, 1, 4000, &t), none = one_expert(1, 0, 0, 4000, &t);
-    CHECK(!memcmp(&off, &none, sizeof off) && t.early == 0 && t.guess == 0); /* nothing is foreseen: as without */
+    double v[TERM_VALUES];
+    const struct plan_layer_figures off = one_expert(0, 1, 1, 4000, v), none = one_expert(1, 0, 0, 4000, v);
+    CHECK(!memcmp(&off, &none, sizeof off) && v[V_t_early] == 0 && v[V_t_guess] == 0); /* nothing is foreseen: as without */
     CHECK(near(off.io_ns, 4000) && near(off.ffn_compute_ns, 5000 + 50));
     /* All is foreseen and nothing else: reads are hidden where attention is as long, */
-    struct plan_layer_figures f = one_expert(1, 1, 0, 1000, &t);
-    CHECK(near(f.io_ns, 0) && near(f.total_ns, 1000 + 5000 + 50 + 30) && near(t.early, 1000) && near(t.hidden, 1000) && near(t.guess, 30));
+    struct plan_layer_figures f = one_expert(1, 1, 0, 1000, v);
+    CHECK(near(f.io_ns, 0) && near(f.total_ns, 1000 + 5000 + 50 + 30) && near(v[V_t_early], 1000) && near(v[V_t_hidden], 1000) &&
+          near(v[V_t_guess], 30));
     /* beside computing where it is not, */
-    f = one_expert(1, 1, 0, 6000, &t);
+    f = one_expert(1, 1, 0, 6000, v);
     CHECK(near(f.io_ns, 5000) && near(f.total_ns, 1000 + 5000 + 80) && near(off.total_ns, 1000 + 5000 + 50) &&
-          one_expert(0, 1, 0, 6000, &t).total_ns > 1000 + 5999);
+          one_expert(0, 1, 0, 6000, v).total_ns > 1000 + 5999);
     /* and no further: in the end the layer takes as long as its reads, not as long as reads and attention. */
-    f = one_expert(1, 1, 0, 20000, &t);
-    CHECK(near(f.total_ns, 20000) && near(one_expert(0, 1, 0, 20000, &t).total_ns, 21000) && near(f.read_bytes, 4096));
+    f = one_expert(1, 1, 0, 20000, v);
+    CHECK(near(f.total_ns, 20000) && near(one_expert(0, 1, 0, 20000, v).total_ns, 21000) && near(f.read_bytes, 4096));
     /* Reads in vain take as long as others, and CPU time. */
-    f = one_expert(1, 1, 1, 20000, &t);
+    f = one_expert(1, 1, 1, 20000, v);
     CHECK(near(f.total_ns, 40000) && near(f.read_bytes, 2 * 4096) && near(f.ffn_compute_ns, 5000 + 30 + 100));
-    f = one_expert(1, 0, 1, 20000, &t);
-    CHECK(near(f.total_ns, 40000) && f.total_ns > one_expert(0, 0, 1, 20000, &t).total_ns);
+    f = one_expert(1, 0, 1, 20000, v);
+    CHECK(near(f.total_ns, 40000) && f.total_ns > one_expert(0, 0, 1, 20000, v).total_ns);
     /* Half of the time the storage idles while the layer before computes; none of it where reads take all of the time. */
     CHECK(near(cost_window_ns(1000, 5000, 2000, 1000), 1000 + 0.5 * 4000) && near(cost_window_ns(1000, 5000, 6000, 0), 1000));
     CHECK(near(cost_window_ns(1000, 5000, 0, 0), 6000) && near(cost_window_ns(0, 0, 0, 0), 0));
@@ -614,11 +615,11 @@ static double eight_units(const struct replay_point_steps *steps, double togethe
                             .n_lengths = 1 };
     const struct cost_layer l = { .attention_ns = 500, .compute_ns = 3000, .active = 64 };
     struct cost_flow f = { .reads = 2, .lookups = 8, .at_once = 1, .mu = 0.25, .tiles = 8, .steps = steps };
-    struct cost_terms t;
+    double v[TERM_VALUES];
     r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, 1000 }, .each_ns = 1000 };
     r.together[0] = together;
-    const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, &f, &t);
-    CHECK(near(o.read_bytes, 2 * 4096) && near(t.cold, 2000) && near(o.io_ns, t.cold + t.first));
+    const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, &f, v);
+    CHECK(near(o.read_bytes, 2 * 4096) && near(v[V_t_missed], 2000) && near(o.io_ns, v[V_t_missed] + v[V_t_first]));
     return o.total_ns - 500;
 }
 

@@ -266,7 +266,8 @@ int setup_accel_open(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     s->other |= planned != (b != NULL) || (b && (a->height || a->work || a->area)) || (planned && is_another(s, b, device));
-    if (!b && (a->height || a->work || a->area || a->cache))
+    int by_plan = a->engine && !strcmp(a->engine, "plan"); /* whose cache is for whatever the plan names, if anything */
+    if (!b && (a->height || a->work || a->area || (a->cache && !by_plan)))
         return err_set(e, ERR_USAGE, "--engine-height, --engine-work, --engine-area and --engine-cache belong to an accelerator; see "
                        "--engine");
     if (!b)

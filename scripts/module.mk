@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo real pipeline bench regret format format-check analyze
+.PHONY: deps demo real pipeline bench regret gpu format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -31,6 +31,9 @@ bench: all $(B)/tests/bench/bench_kernels
 # How true plans are here, and how good their choices: make regret REGRET="--quick"; scripts/regret.py --help
 regret: all
 	$(Q)BIN=$(BIN) python3 -B scripts/regret.py $(REGRET)
+# An accelerator's tests, figures and speeds, within ten minutes: make gpu GPU="--device 1"; scripts/gpu.py --help
+gpu: all $(B)/tests/unit/test_opencl $(B)/tests/unit/test_engine_accel $(B)/tests/unit/test_engine_rest
+	$(Q)BIN=$(BIN) B=$(B) python3 -B scripts/gpu.py $(GPU)
 export PROMPT
 
 # Plans for every device of the CSVs DEVICES and every limit of MEMORY:

@@ -85,12 +85,12 @@ static int choose(struct opencl *o, const struct opencl_devices *d, int wanted, 
     most = (size_t)most > d->at[best].item_sizes[0] ? (int)d->at[best].item_sizes[0] : most;
     most = (size_t)most * sizeof(float) > d->at[best].local_bytes ? (int)(d->at[best].local_bytes / sizeof(float)) : most;
     o->lanes = o->c.lanes ? o->c.lanes : cpu ? 1 : 32;
-    o->rows = o->lanes == 1 ? 8 : 2;
+    o->rows = 8;
     o->slices = o->lanes == 1 ? 1 : ACCEL_SLICES;
     o->local_bytes = d->at[best].local_bytes;
     while (o->rows > 1 && o->lanes * o->rows > most)
         o->rows /= 2;
-    while (o->lanes > 1 && o->lanes * o->rows > most)
+    while (o->lanes > 1 && (o->lanes * o->rows > most || opencl_queue_local(o, 4) > o->local_bytes))
         o->lanes /= 2;
     const intptr_t of[] = { OPENCL_CONTEXT_PLATFORM, (intptr_t)d->at[best].platform, 0 };
     int32_t code = 0;
@@ -150,9 +150,11 @@ static int close_it(struct accel *a)
     if (!comes_back(o))
         return 1; /* the driver may use all of it */
     opencl_queue_forget(o);
+    if (o->host_mem)
+        o->api.EnqueueUnmapMemObject(o->queue, o->host_mem, o->host_out, 0, NULL, NULL);
     if (o->queue)
         o->api.Finish(o->queue);
-    opencl_mem all[] = { o->in, o->gate, o->up, o->out, o->part };
+    opencl_mem all[] = { o->in, o->gate, o->up, o->out, o->part, o->host_mem };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i])
             o->api.ReleaseMemObject(all[i]);
@@ -167,7 +169,8 @@ static int close_it(struct accel *a)
         o->api.ReleaseContext(o->context);
     free(o->pieces);
     free(o->windows);
-    free(o->host_out);
+    if (!o->host_mem)
+        free(o->host_out);
     free(o);
     return 0;
 }
@@ -294,8 +297,27 @@ static struct sizes sizes_of(const struct opencl *o, const struct accel_need *n)
     struct sizes s = { .in = (n->inputs > tokens * d ? n->inputs : tokens * d) * 4, .ffn = tokens * (uint64_t)n->neurons * 4,
                        .out = (n->outputs > tokens * d ? n->outputs : tokens * d) * 4 };
     s.part = o->slices > 1 ? (uint64_t)o->slices * ACCEL_SLICE_TOKENS * d * 4 : 0;
-    s.host = s.out;
+    s.host = s.out + (o->info.zero_copy ? 0 : s.in);
     return s;
+}
+
+/* Inputs and outputs beside the device: pages that it reaches by itself, or else plain memory for what comes back. */
+static int allocate_host(struct opencl *o, const struct sizes *s, struct err *e)
+{
+    int32_t r;
+    if (!o->info.zero_copy && s->host &&
+        (o->host_mem = o->api.CreateBuffer(o->context, OPENCL_MEM_READ_WRITE | OPENCL_MEM_ALLOC_HOST_PTR, (size_t)s->host, NULL, &r))) {
+        o->host_out = o->api.EnqueueMapBuffer(o->queue, o->host_mem, 1, OPENCL_MAP_READ | OPENCL_MAP_WRITE, 0, (size_t)s->host, 0, NULL,
+                                              NULL, &r);
+        if (o->host_out) {
+            o->host_in = o->host_out + s->out / 4;
+            return 0;
+        }
+        o->api.ReleaseMemObject(o->host_mem);
+        o->host_mem = NULL;
+    }
+    o->host_out = malloc(s->out ? (size_t)s->out : 4);
+    return o->host_out ? 0 : err_set(e, ERR_NOMEM, "out of memory for an accelerator");
 }
 
 static uint64_t buffers(const struct accel *a, const struct accel_need *need)
@@ -314,9 +336,10 @@ static int allocate(struct accel *a, const struct accel_need *need, struct err *
         return err_set(e, ERR_LIMIT, "the accelerator takes fewer tokens at a time than %d: see --prefill-chunk", need->tokens);
     o->need = *need;
     o->windows = calloc((size_t)o->n_pieces + 1, sizeof *o->windows);
-    o->host_out = malloc(s.host ? (size_t)s.host : 4);
-    if (!o->windows || !o->host_out)
+    if (!o->windows)
         return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    if ((r = allocate_host(o, &s, e)) < 0)
+        return r;
     make_windows(o);
     const struct { opencl_mem *mem; uint64_t bytes; } all[] = {
         { &o->in, s.in }, { &o->gate, s.ffn }, { &o->up, s.ffn }, { &o->out, s.out }, { &o->part, s.part }
@@ -422,6 +445,14 @@ static int promise(struct opencl *o, float *to, uint64_t at, uint64_t n, struct 
     return r;
 }
 
+/* Inputs, to the device's from `at` on. One call is queued at a time: where they wait is free when it ends. */
+static int bring(struct opencl *o, uint64_t at, const float *from, uint64_t n, struct err *e)
+{
+    if (o->host_in)
+        from = memcpy(o->host_in + at, from, (size_t)n * sizeof *from);
+    return opencl_write(o, o->in, at, from, n, e);
+}
+
 static int too_much(const struct opencl *o, int tokens, struct err *e)
 {
     return err_set(e, ERR_LIMIT, "%d tokens for the accelerator; it was opened for %d", tokens, o->need.tokens);
@@ -441,7 +472,7 @@ static int ffn(struct accel *a, const struct accel_ffn *f, int n, struct err *e)
             return too_much(o, (int)(row + tokens), e);
         if ((x->gate_bias && !b.gate.mem) || (x->up_bias && !b.up.mem) || (x->silence && !b.silence.mem))
             return err_set(e, ERR_LIMIT, "biases of an FFN are not in the accelerator's memory");
-        if ((r = opencl_write(o, o->in, row * d, x->in, tokens * d, e)) < 0 ||
+        if ((r = bring(o, row * d, x->in, tokens * d, e)) < 0 ||
             (r = opencl_queue_product(o, &x->gate, place_of(o, x->gate.data, 1), o->in, row * d, o->gate, at, x->n_tokens, e)) < 0 ||
             (r = opencl_queue_product(o, &x->up, place_of(o, x->up.data, 1), o->in, row * d, o->up, at, x->n_tokens, e)) < 0 ||
             (r = opencl_queue_activate(o, o->gate, o->up, at, (int)neurons, x->n_tokens, x->act, &b, e)) < 0)
@@ -469,7 +500,7 @@ static int products(struct accel *a, const struct accel_product *p, int n, struc
         if (next > o->need.inputs || out + sums > o->need.outputs)
             return too_much(o, p[i].n_tokens, e);
         if (!again)
-            r = opencl_write(o, o->in, in, p[i].in, size, e);
+            r = bring(o, in, p[i].in, size, e);
         if (r < 0 || (r = opencl_queue_product(o, &p[i].m, place_of(o, p[i].m.data, 1), o->in, in, o->out, out, p[i].n_tokens, e)) < 0 ||
             (r = promise(o, p[i].out, out, sums, e)) < 0)
             return r;

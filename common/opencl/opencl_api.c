@@ -13,7 +13,8 @@ static const struct { const char *name; size_t at; } rows[] = {
     ROW(CreateCommandQueue), ROW(ReleaseCommandQueue), ROW(CreateBuffer), ROW(ReleaseMemObject), ROW(CreateProgramWithSource),
     ROW(CreateProgramWithBinary), ROW(BuildProgram), ROW(GetProgramInfo), ROW(GetProgramBuildInfo), ROW(ReleaseProgram),
     ROW(CreateKernel), ROW(SetKernelArg), ROW(GetKernelWorkGroupInfo), ROW(ReleaseKernel), ROW(EnqueueReadBuffer),
-    ROW(EnqueueWriteBuffer), ROW(EnqueueNDRangeKernel), ROW(GetEventInfo), ROW(ReleaseEvent), ROW(Flush), ROW(Finish),
+    ROW(EnqueueWriteBuffer), ROW(EnqueueMapBuffer), ROW(EnqueueUnmapMemObject), ROW(EnqueueNDRangeKernel), ROW(GetEventInfo),
+    ROW(ReleaseEvent), ROW(Flush), ROW(Finish),
 };
 _Static_assert(sizeof rows / sizeof rows[0] * sizeof(void *) == sizeof(struct opencl_api), "a row for each function");
 

@@ -31,7 +31,8 @@ enum {
 };
 enum { OPENCL_TYPE_CPU = 1 << 1, OPENCL_TYPE_GPU = 1 << 2, OPENCL_TYPE_ACCELERATOR = 1 << 3 };
 #define OPENCL_TYPE_ALL 0xFFFFFFFFu
-enum { OPENCL_MEM_READ_WRITE = 1, OPENCL_MEM_READ_ONLY = 4, OPENCL_MEM_USE_HOST_PTR = 8 };
+enum { OPENCL_MEM_READ_WRITE = 1, OPENCL_MEM_READ_ONLY = 4, OPENCL_MEM_USE_HOST_PTR = 8, OPENCL_MEM_ALLOC_HOST_PTR = 16 };
+enum { OPENCL_MAP_READ = 1, OPENCL_MAP_WRITE = 2 };
 
 struct opencl_api {
     int32_t (*GetPlatformIDs)(uint32_t, opencl_platform_id *, uint32_t *);
@@ -61,6 +62,9 @@ struct opencl_api {
                                  opencl_event *);
     int32_t (*EnqueueWriteBuffer)(opencl_queue, opencl_mem, uint32_t, size_t, size_t, const void *, uint32_t, const opencl_event *,
                                   opencl_event *);
+    void *(*EnqueueMapBuffer)(opencl_queue, opencl_mem, uint32_t, uint64_t, size_t, size_t, uint32_t, const opencl_event *, opencl_event *,
+                              int32_t *);
+    int32_t (*EnqueueUnmapMemObject)(opencl_queue, opencl_mem, void *, uint32_t, const opencl_event *, opencl_event *);
     int32_t (*EnqueueNDRangeKernel)(opencl_queue, opencl_kernel, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
                                     const opencl_event *, opencl_event *);
     int32_t (*GetEventInfo)(opencl_event, uint32_t, size_t, void *, size_t *);

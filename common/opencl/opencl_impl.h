@@ -57,6 +57,8 @@ struct opencl {
     struct accel_need need;
     opencl_mem in, gate, up, out, part;
     float *host_out;            /* what was read from out: the caller's memory is written by wait alone */
+    float *host_in;             /* inputs on their way, where copies go through memory that the device can reach; NULL: from the caller's */
+    opencl_mem host_mem;        /* both of them, then */
     struct opencl_out { float *to; uint64_t at, n; } outs[OPENCL_OUTS];
     int n_outs;
 
@@ -95,6 +97,10 @@ int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct o
                         opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e);
 /* Tokens of an item or a group in the kernels for many: MANY_TOKENS. */
 int opencl_queue_many(const struct opencl *o);
+/* Items of a group in these kernels, where a row has several; 0: groups or local memory are too small for them. */
+int opencl_queue_items(const struct opencl *o);
+/* Bytes of local memory of the kernels for one token or four, where a row has several items. */
+size_t opencl_queue_local(const struct opencl *o, int tokens);
 int opencl_queue_slices(const struct opencl *o, int n_rows);
 struct opencl_biases {
     struct opencl_place gate, up, silence; /* mem NULL: none */

@@ -11,8 +11,11 @@
 _Static_assert(MODEL_ACT_SILU == 0 && MODEL_ACT_RELU == 1 && MODEL_ACT_DRELU == 2 && MODEL_ACT_SWIGLU_OAI == 3 && MODEL_ACT_GELU == 4 &&
                MODEL_ACT_GELU_UNGATED == 5 && MODEL_ACT_RELU_UNGATED == 6 && MODEL_ACTS == 7, "activations");
 
+#define MANY_ITEMS  128
+#define LEAST_SLICE 64
 #define SILENCE_MS 30000
-#define SPIN_LOOKS 500
+#define SPIN_NS    300000    /* a kernel's time: sleeping takes longer than it asks for. A device that is a processor wants the core */
+#define SPIN_CPU_NS 10000
 #define SLEEP_NS   40000
 #define LOOK_NS    100000000 /* between two looks, as far as it counts */
 
@@ -138,16 +141,29 @@ int opencl_queue_many(const struct opencl *o)
     return o->lanes == 1 ? 8 : 32;
 }
 
+int opencl_queue_items(const struct opencl *o)
+{
+    int items = o->lanes * o->rows < MANY_ITEMS ? o->lanes * o->rows / 32 * 32 : MANY_ITEMS;
+    size_t neurons = 32 * ((size_t)items / 32 * 36 + 4), inputs = 32 * ((size_t)opencl_queue_many(o) + 4); /* kernels.cl: ws4, hs4 */
+    return (neurons + inputs) * sizeof(float) <= o->local_bytes ? items : 0;
+}
+
 /* How many of the tokens, from the first on, the kernels for many take. Those of one item a row take whole tiles; elsewhere local memory
  * has to hold a block of rows and of inputs, or of neurons and their activations. */
 static int many_of(const struct opencl *o, int n_cols, int n_tokens)
 {
-    int items = o->lanes * o->rows, tile = opencl_queue_many(o);
+    int items = opencl_queue_items(o), tile = opencl_queue_many(o);
     if (n_cols % 32)
         return 0;
     if (o->lanes == 1)
         return n_tokens / tile * tile;
-    return items % 8 == 0 && (size_t)(32 * items + 32 * tile) * sizeof(float) <= o->local_bytes && n_tokens > tile / 4 ? n_tokens : 0;
+    return items && n_tokens > tile / 4 ? n_tokens : 0;
+}
+
+size_t opencl_queue_local(const struct opencl *o, int tokens)
+{
+    size_t items = (size_t)o->lanes * (size_t)o->rows, inputs = (size_t)tokens * (size_t)o->lanes * 33; /* kernels.cl: APART */
+    return (items > inputs ? items : inputs) * sizeof(float);
 }
 
 static void matrix_args(struct args *a, const struct accel_matrix *m, struct opencl_place w)
@@ -175,16 +191,16 @@ static int some_product(struct opencl *o, const struct accel_matrix *m, struct o
     arg_u32(&a, rows);
     arg_u32(&a, (uint64_t)m->n_cols);
     arg_u32(&a, tokens);
-    size_t tiles = (tokens + (size_t)opencl_queue_many(o) - 1) / (size_t)opencl_queue_many(o);
+    size_t tiles = (tokens + (size_t)opencl_queue_many(o) - 1) / (size_t)opencl_queue_many(o), many = (size_t)opencl_queue_items(o);
     if (by == 2 && o->lanes == 1) {
         const size_t global[3] = { tiles, up_to(rows, items), 1 }, local[3] = { 1, items, 1 };
         return run(&a, global, local, "a product", e);
     }
     if (by == 2) {
-        const size_t global[3] = { tiles * items, (rows + items - 1) / items, 1 }, local[3] = { items, 1, 1 };
+        const size_t global[3] = { tiles * many, (rows + many - 1) / many, 1 }, local[3] = { many, 1, 1 };
         return run(&a, global, local, "a product", e);
     }
-    arg(&a, items * sizeof(float), NULL);
+    arg(&a, o->lanes == 1 ? sizeof(float) : opencl_queue_local(o, by ? 4 : 1), NULL);
     const size_t global[3] = { up_to(rows, (size_t)o->rows) * (size_t)o->lanes, by ? (tokens + 3) / 4 : 1, 1 };
     const size_t local[3] = { items, 1, 1 };
     return run(&a, global, local, "a product", e);
@@ -202,11 +218,11 @@ int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct 
     return r;
 }
 
-/* A slice is no shorter than 256 neurons, and a multiple of 32. The number of tokens has no say. */
+/* A slice is no shorter than LEAST_SLICE neurons, and a multiple of 32. The number of tokens has no say. */
 static int slice_of(const struct opencl *o, int n_rows)
 {
     int slice = (n_rows + o->slices - 1) / o->slices;
-    slice = o->slices == 1 ? n_rows : slice < 256 ? 256 : (slice + 31) / 32 * 32;
+    slice = o->slices == 1 ? n_rows : slice < LEAST_SLICE ? LEAST_SLICE : (slice + 31) / 32 * 32;
     return slice < 1 ? 1 : slice;
 }
 
@@ -219,7 +235,7 @@ int opencl_queue_slices(const struct opencl *o, int n_rows)
 static int some_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at, opencl_mem part,
                        uint64_t part_at, int n_tokens, int by, struct err *e)
 {
-    size_t group = (size_t)o->lanes * (size_t)o->rows, tokens = (size_t)n_tokens, tile = (size_t)opencl_queue_many(o);
+    size_t group = (size_t)opencl_queue_items(o), tokens = (size_t)n_tokens, tile = (size_t)opencl_queue_many(o);
     size_t columns = ((size_t)m->n_cols + 31) / 32, items = o->lanes > 1 ? (size_t)(o->lanes * o->rows < 32 ? o->lanes * o->rows : 32) : 1;
     struct args a = { .o = o, .k = o->kernels[m->type].turned[by] };
     arg_mem(&a, w.mem);
@@ -237,7 +253,8 @@ static int some_turned(struct opencl *o, const struct accel_matrix *m, struct op
     arg_u32(&a, (uint64_t)n_tokens);
     if (by == 2) { /* groups of the same columns one after another */
         const size_t local[3] = { o->lanes == 1 ? 1 : group, 1, 1 };
-        const size_t global[3] = { o->lanes == 1 ? (tokens + tile - 1) / tile : up_to(tokens, group), columns, 1 };
+        const size_t tiles = (tokens + tile - 1) / tile;
+        const size_t global[3] = { tiles * local[0], o->lanes == 1 ? columns : (columns * 32 + group - 1) / group, 1 };
         return run(&a, global, local, "a sum of rows", e);
     }
     const size_t global[3] = { up_to(columns, items), by ? (tokens + 3) / 4 : 1, (size_t)opencl_queue_slices(o, m->n_rows) };
@@ -328,7 +345,8 @@ static int done_from(struct opencl *o, int from, struct err *e)
 int opencl_queue_wait(struct opencl *o, int (*meanwhile)(void *ctx, struct err *e), void *ctx, struct err *e)
 {
     int done = 0, r = 0;
-    int64_t silence = (int64_t)(o->c.silence_ms ? o->c.silence_ms : SILENCE_MS) * 1000000, waited = 0, last = progress_now_ns();
+    int64_t began = progress_now_ns(), spin = o->lanes == 1 ? SPIN_CPU_NS : SPIN_NS;
+    int64_t silence = (int64_t)(o->c.silence_ms ? o->c.silence_ms : SILENCE_MS) * 1000000, waited = 0, last = began;
     if (o->broken)
         return err_set(e, ERR_IO, "OpenCL device '%s' failed before", o->info.device.name);
     if (!o->n_events)
@@ -336,7 +354,7 @@ int opencl_queue_wait(struct opencl *o, int (*meanwhile)(void *ctx, struct err *
     int32_t code = o->api.Flush(o->queue);
     if (code != OPENCL_SUCCESS)
         return opencl_failed(o, code, "starting what was queued", e);
-    for (int looks = 0; done < o->n_events; looks++) {
+    while (done < o->n_events) {
         int now = done_from(o, done, e);
         if (now < 0)
             return now;
@@ -355,7 +373,7 @@ int opencl_queue_wait(struct opencl *o, int (*meanwhile)(void *ctx, struct err *
         if (meanwhile && r == 0)
             r = meanwhile(ctx, e);
         const struct timespec pause = { 0, SLEEP_NS };
-        if (looks < SPIN_LOOKS)
+        if (at - began < spin)
             pool_relax();
         else
             nanosleep(&pause, NULL);

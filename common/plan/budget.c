@@ -400,7 +400,8 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
     b->item[BUDGET_PROCESS] = BUDGET_PROCESS_BYTES + budget_table_bytes(fixed.v);
 }
 
-/* Inputs, gates, ups, outputs and partial sums of the tokens of a pass, f32; outputs twice more in the host's memory. */
+/* Inputs, gates, ups, outputs and partial sums of the tokens of a pass, f32; outputs twice more in the host's memory, and inputs once where
+ * the device has its own. */
 static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const struct budget_engine *e, const struct budget_scratch *c)
 {
     uint64_t rows = (uint64_t)c->rows, d = (uint64_t)m->h.d_model, layers = (uint64_t)model_depth(&m->h);
@@ -415,10 +416,12 @@ static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const 
         add(&all, mul(s, rows, 8 * d));
         add(&all, mul(s, rows, 8 * (uint64_t)m->h.n_ff));
         add(&all, (uint64_t)ACCEL_SLICES * ACCEL_SLICE_TOKENS * 4 * d);
+    } else {
+        add(&all, mul(s, rows, 4 * d));
     }
     uint64_t in, out;
     budget_engine_products(c->tokens, e->widest, e->rows, e->head, &in, &out); /* count where FFNs' have less */
-    add(&all, e->shares_memory && in > rows * d ? mul(s, 4, in - rows * d) : 0);
+    add(&all, in > rows * d ? mul(s, 4, in - rows * d) : 0);
     add(&all, out > rows * d ? mul(s, e->shares_memory ? 8 : 4, out - rows * d) : 0);
     add(&all, mul(s, layers, (uint64_t)model_ffn_blocks(&m->h) * SCHEDULE_ENGINE_FFN + SCHEDULE_ENGINE_LAYER));
     add(&all, SCHEDULE_ENGINE_TABLES);

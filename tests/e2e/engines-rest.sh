@@ -36,10 +36,10 @@ if ! "$run" engines --json | grep -q .; then
     done_testing
 fi
 
-cl() { logits --engine opencl --engine-cache "$tmp" "$@"; }
+cl() { logits --engine opencl --engine-cache "$tmp" --threads 2 "$@"; } # stacks and scratch of two threads on every machine
 logits --memory 64MiB > "$tmp/cpu"
 cl --memory 1GiB > "$tmp/all"
-say() { "$run" generate --model "$packed" --plan "$plan" --prompt 'Once upon a time there was a little fish' -n 6 --temp 0 --engine opencl \
+say() { "$run" generate --model "$packed" --plan "$plan" --prompt 'Once upon a time there was a little fish' -n 6 --temp 0 --threads 2 --engine opencl \
     --engine-cache "$tmp" --json -q "$@"; }
 # What the driver takes varies from start to start: memory with room for it, for all that is fixed and for about half of the neurons.
 memory=$(say --memory 1GiB | tail -n 1 | python3 -c '
@@ -110,7 +110,7 @@ json.dump(p, open(sys.argv[2], 'w'))
 END
 }
 check "a plan that leaves prompts' rest to it" rest_plan
-alone() { "$run" logits --model "$packed" --plan "$tmp/rest.json" --act f32 --kv f32 --memory $memory --engine plan --engine-cache "$tmp" -q "$@"; }
+alone() { "$run" logits --model "$packed" --plan "$tmp/rest.json" --threads 2 --act f32 --kv f32 --memory $memory --engine plan --engine-cache "$tmp" -q "$@"; }
 by_plan()
 {
     alone --tokens $ids > "$tmp/a" && within "$tmp/cpu" "$tmp/a" 1e-4 &&

@@ -81,8 +81,8 @@ static void test_messages(void)
         "event: message_start\ndata: {\"type\":\"message_start\"", "\"input_tokens\":5", "\"output_tokens\":0}}}\n\n",
         "\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n",
         "\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"h\"}}\n\n", "\"thinking\":\"\\\"m\"}}\n\n",
-        "\"delta\":{\"type\":\"signature_delta\",\"signature\":\"msg_ab\"}}\n\nevent: content_block_stop\ndata: "
-        "{\"type\":\"content_block_stop\",\"index\":0}\n\nevent: content_block_start\n",
+        "\"delta\":{\"type\":\"signature_delta\",\"signature\":\"msg_ab\"}}\n\nevent: content_block_stop\n",
+        "data: {\"type\":\"content_block_stop\",\"index\":0}\n\nevent: content_block_start\n",
         "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
         "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"So\"}}\n\n",
         "{\"type\":\"content_block_stop\",\"index\":1}\n\n",

@@ -167,6 +167,8 @@ static void end_stream(struct answer *a, const struct thermo_event *ev, int bad,
     if (last)
         ops->end(&a->form, a->choices, b, &a->usage, !a->failed && !a->interrupted);
     put_line(a, 1);
+    if (ops->gathers)
+        buffer_drop(b);
     if (last)
         call_end(a->call);
 }

@@ -216,11 +216,11 @@ static struct http_config config_of(struct server *s, const struct args *a)
 }
 
 /* Memory beside the model's: connections, bodies and answers, JSON of one body and what is written of it for the library, one answer
- * that is put together. */
+ * that is put together, and its copy on its way. */
 static uint64_t reserve_of(struct server *s, const struct args *a)
 {
     const struct http_config c = config_of(s, a);
-    return http_bytes(&c) + s->pool.most + s->json_max + 4 * s->body_max + STACKS;
+    return http_bytes(&c) + s->pool.most + s->json_max + 5 * s->body_max + STACKS;
 }
 
 static int open_http(struct server *s, const struct args *a, struct err *e)

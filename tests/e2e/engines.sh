@@ -32,6 +32,8 @@ for spec in '' 5%,3% 4:5 4:5,2:3,1 101% -3 1:2: 1.5; do
 done
 check "--engine-height needs an engine" says 2 "belong to an accelerator" logits --engine-height 50%
 check "so does --engine-work" says 2 "belong to an accelerator" logits --engine-work head
+by_none() { logits --memory 64MiB --engine plan --engine-cache "$tmp" > "$tmp/got" && cmp "$tmp/cpu" "$tmp/got"; }
+check "--engine plan takes a cache where the plan names none, and changes no byte" by_none
 listed() { "$run" engines > "$tmp/list" && "$run" engines --json > "$tmp/json" && python3 -c '
 import json, sys
 for line in open(sys.argv[1]):

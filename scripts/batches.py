@@ -82,11 +82,12 @@ def run(o, hardware, memory):
                             str(o.runs), "--sequences", sizes, "--text", o.text, "-o", "json"))
     os.unlink(pack)
     with open(plan, encoding="utf-8") as f:
-        return json.load(f)["limits"][0], bench
+        return json.load(f), bench
 
 
-def compared(limit, bench):
-    planned = {b["batch"]: b["predicted"] for b in limit["batches"]}
+def compared(plan, bench):
+    decided, predicted = (plan[half]["limits"][0]["batches"] for half in ("decisions", "predictions"))
+    planned = {b["batch"]: p for b, p in zip(decided, predicted)}
     out = []
     for t in bench["tests"]:
         p, n, ms = planned[t["sequences"]], t["sequences"], t["ms_per_token"]

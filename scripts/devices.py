@@ -77,12 +77,11 @@ def devices_of(args):
 
 # ---- what binds a plan ----
 
-def time_of(batch):
+def time_of(p):
     """Where the time of a step goes, in ns: compute, memory bandwidth, waiting for storage.
 
     A layer's FFN takes the longer of its arithmetic and its reads from memory; attention, prediction and the head, which are
     products of the same kind, count with that side. What a layer takes beyond is waiting for storage."""
-    p = batch["predicted"]
     layers = p["layers"]
     spent = {COMPUTE: 0.0, BANDWIDTH: 0.0, STORAGE: 0.0}
     for total, attention, predict, compute, memory in zip(*(layers[k + "_ns"] for k in (
@@ -96,15 +95,16 @@ def time_of(batch):
 
 def read_plan(path):
     with open(path, encoding="utf-8") as f:
-        limit = json.load(f)["limits"][-1]
-    batch = next(b for b in limit["batches"] if b["batch"] == 1)
-    spent, p = time_of(batch), batch["predicted"]
+        plan = json.load(f)
+    limit, predicted = plan["decisions"]["limits"][-1], plan["predictions"]["limits"][-1]
+    p = predicted["batches"][0]  # of batch 1
+    spent = time_of(p)
     whole = sum(spent.values())
     return {"tokens_per_s": p["tokens_per_s"], "binds": max(spent, key=spent.get),
             "share": {k.replace(" ", "_"): round(v / whole, 4) for k, v in spent.items()},
             "tokens_per_s_in_memory": p["tokens_per_s"] * whole / (whole - spent[STORAGE]),
-            "read_bytes": p["read_bytes"], "mode": limit["mode"], "account_bytes": limit["account_bytes"],
-            "floor_bytes": limit["floor_bytes"]}
+            "read_bytes": p["read_bytes"], "mode": limit["mode"], "account_bytes": predicted["account_bytes"],
+            "floor_bytes": predicted["floor_bytes"]}
 
 
 def cell_of(memory, plan):

@@ -59,9 +59,9 @@ def device(tmp, cpu_ns, launch_us=0, prompts=False):
     return db
 
 
-def binds(batch):
+def binds(step):
     """Which term takes most of a token, and its share."""
-    p, spent = batch["predicted"]["layers"], {"arithmetic": 0.0, "memory": 0.0, "NPU": 0.0, "reads": 0.0, "attention": 0.0, "prediction": 0.0}
+    p, spent = step["layers"], {"arithmetic": 0.0, "memory": 0.0, "NPU": 0.0, "reads": 0.0, "attention": 0.0, "prediction": 0.0}
     both = p.get("ffn_engine_ns", [0.0] * len(p["total_ns"]))
     for total, attention, predict, compute, memory, npu in zip(*(p[k + "_ns"] for k in ("total", "attention", "predict", "ffn_compute",
                                                                                         "ffn_memory")), both):
@@ -70,7 +70,7 @@ def binds(batch):
         spent["NPU" if npu > max(compute, memory) else "arithmetic" if compute >= memory else "memory"] += max(compute, memory, npu)
         spent["reads"] += max(0.0, total - attention - predict - max(compute, memory, npu))
     most = max(spent, key=spent.get)
-    return f"{most} {100 * spent[most] / batch['predicted']['step_ns']:.0f} %"
+    return f"{most} {100 * spent[most] / step['step_ns']:.0f} %"
 
 
 def described(tmp, model, predicted_per_firing):
@@ -92,7 +92,7 @@ def plans(predicted_per_firing, cpu_ns):
                         ",".join(f"{m}GB" for m in MEMORY), "--mode", "predicted", "--form", "bundle", "--packed", "no", "--act", "q8",
                         "--down-type", "source", "--context", "1024", "--policy", "lru", "--out", out], check=True, stdout=subprocess.DEVNULL)
         with open(out, encoding="utf-8") as f:
-            return [limit["batches"][0] for limit in json.load(f)["limits"]]
+            return [limit["batches"][0] for limit in json.load(f)["predictions"]["limits"]]
 
 
 def npu_plan(model, gb, most, predicted_per_firing, cpu_ns, launch_us, prompts=False):
@@ -106,7 +106,7 @@ def npu_plan(model, gb, most, predicted_per_firing, cpu_ns, launch_us, prompts=F
         said = subprocess.run([os.path.join(BIN, "thermo-plan"), "explain", "-q", out, *source, "--no-gains", "--json"], check=True,
                               stdout=subprocess.PIPE)
         with open(out, encoding="utf-8") as f:
-            return json.load(f)["limits"][0], json.loads(said.stdout)["engine"]
+            return json.load(f), json.loads(said.stdout)["engine"]
 
 
 def span(low, high, say):
@@ -151,11 +151,12 @@ def single_table(args):
                             "predicted", "--form", "bundle", "--packed", "no", "--act", "q8", "--down-type", "source", "--context", "1024",
                             "--policy", "lru", "--engine", engine, "--out", out], check=True, stdout=subprocess.DEVNULL)
             with open(out, encoding="utf-8") as f:
-                limits = json.load(f)["limits"]
-            prompts = [l["prompt"] for l in limits]
-            speeds.append([(l["batches"][0]["predicted"]["tokens_per_s"],
-                            1e9 * q["tokens"][-1] / (q["attention_ns"][-1] + q["ffn_ns"][-1] + q["wait_ns"][-1]))
-                           for l, q in zip(limits, prompts)])
+                plan = json.load(f)
+            limits = plan["predictions"]["limits"]
+            lengths = [l["prompt"]["tokens"][-1] for l in plan["decisions"]["limits"]]
+            speeds.append([(l["batches"][0]["tokens_per_s"],
+                            1e9 * n / (l["prompt"]["attention_ns"][-1] + l["prompt"]["ffn_ns"][-1] + l["prompt"]["wait_ns"][-1]))
+                           for l, n in zip(limits, lengths)])
     for m, a, b in zip(LESS, *speeds):
         print(f"| {m} | {a[0]:.3g} | {b[0]:.3g} | {a[1]:.3g} | {b[1]:.3g} |")
 
@@ -166,10 +167,12 @@ def npu_table(args):
     for name, model, gb, most in NPU_MODELS:
         fast, by_fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0)
         slow, by_slow = npu_plan(model, gb, most, FALSE_ALARMS[1], args.cpu_ns, args.launch_us)
-        for a, x, b, y in zip(slow["batches"], by_slow["batches"], fast["batches"], by_fast["batches"]):
+        sizes = (b["batch"] for b in slow["decisions"]["limits"][0]["batches"])
+        steps = (p["predictions"]["limits"][0]["batches"] for p in (slow, fast))
+        for batch, a, x, b, y in zip(sizes, next(steps), by_slow["batches"], next(steps), by_fast["batches"]):
             n_ff = y["heights"][-1]["neurons"]
             shares = [span(x["heights"][k - 1]["tokens_per_s"], y["heights"][k - 1]["tokens_per_s"], "{:.3g}") for k in SHARES]
-            print("|", " | ".join((name, str(a["batch"]), span(x["neurons"] / n_ff, y["neurons"] / n_ff, "{:.0%}"), also(x, y),
+            print("|", " | ".join((name, str(batch), span(x["neurons"] / n_ff, y["neurons"] / n_ff, "{:.0%}"), also(x, y),
                                    span(x["without_tokens_per_s"], y["without_tokens_per_s"], "{:.3g}"),
                                    span(x["tokens_per_s"], y["tokens_per_s"], "{:.3g}"),
                                    span(x["tokens_per_s"] / x["without_tokens_per_s"] - 1,
@@ -198,7 +201,7 @@ def main():
     for m, x, y in zip(MEMORY, fast, slow):
         line = a + (b - a) * (m - low) / (high - low)
         said = f"**{PUBLISHED[m]}**" if m in PUBLISHED else f"{line:.3g}"
-        print(f"| {m} | {y['predicted']['tokens_per_s']:.3g} to {x['predicted']['tokens_per_s']:.3g} | {said} | {binds(x)} | {binds(y)} |")
+        print(f"| {m} | {y['tokens_per_s']:.3g} to {x['tokens_per_s']:.3g} | {said} | {binds(x)} | {binds(y)} |")
 
 
 sys.exit(main())

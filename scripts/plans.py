@@ -289,9 +289,9 @@ def figures_of(path):
     """What a plan promises, limit by limit."""
     with open(path, encoding="utf-8") as f:
         plan = json.load(f)
-    return [{**{k: limit[k] for k in ("memory_bytes", "floor_bytes", "account_bytes", "context", "mode")},
-             "batches": [{"batch": b["batch"], "tokens_per_s": b["predicted"]["tokens_per_s"]} for b in limit["batches"]]}
-            for limit in plan["limits"]]
+    return [{**{k: l[k] for k in ("memory_bytes", "context", "mode")}, **{k: p[k] for k in ("floor_bytes", "account_bytes")},
+             "batches": [{"batch": b["batch"], "tokens_per_s": step["tokens_per_s"]} for b, step in zip(l["batches"], p["batches"])]}
+            for l, p in zip(plan["decisions"]["limits"], plan["predictions"]["limits"])]
 
 
 # ---- comparing with what was kept ----

@@ -149,7 +149,7 @@ class Choice:
         if not self.change:
             return case.plan_file
         copy = json.loads(json.dumps(plan))
-        self.change(copy["limits"][0])
+        self.change(copy["decisions"]["limits"][0])
         path = f"{case.dir}/plan-changed.json"
         with open(path, "w") as f:
             json.dump(copy, f)
@@ -161,9 +161,9 @@ class Choice:
 
 def choices(plan):
     """The plan's, then what differs from it in one dimension."""
-    limit = plan["limits"][0]
+    limit = plan["decisions"]["limits"][0]
     io, depth, threads = limit["io"], limit["io"]["queue_depth"], limit["threads"]
-    reads = any(x > 0 for x in limit["batches"][0]["predicted"]["layers"]["read_bytes"])
+    reads = any(x > 0 for x in plan["predictions"]["limits"][0]["batches"][0]["layers"]["read_bytes"])
     out = [Choice("plan")]
     counts = range(1, os.cpu_count() + 1) if os.cpu_count() <= 4 else sorted({1, threads // 2, threads - 1, threads + 1, os.cpu_count()})
     out += [Choice(f"threads {n}", ["-t", str(n)]) for n in counts if 0 < n <= os.cpu_count() and n != threads]
@@ -220,7 +220,7 @@ def run(case, runner, choice, plan, limit, tokens):
 
 def terms(plan, seen):
     """(term, predicted ms, measured ms) of a token, and what it reads."""
-    p = plan["limits"][0]["batches"][0]["predicted"]
+    p = plan["predictions"]["limits"][0]["batches"][0]
     layers, ms = p["layers"], seen["tests"][0]["ms_per_token"]
     predicted = {"attention": sum(layers["attention_ns"]), "head": p["head_ns"]}
     predicted["ffn"] = p["step_ns"] - predicted["attention"] - predicted["head"] - sum(layers["predict_ns"])
@@ -233,8 +233,8 @@ def terms(plan, seen):
 def measure(case, runner, word, limit):
     tell(f"{case.name}, {word}: plan and pack")
     plan = case.plan(limit)
-    x = plan["limits"][0]
-    promised = x["batches"][0]["predicted"]["tokens_per_s"]
+    x = plan["decisions"]["limits"][0]
+    promised = plan["predictions"]["limits"][0]["batches"][0]["tokens_per_s"]
     tokens = max(LEAST_TOKENS, min(MOST_TOKENS, int(promised * case.args.seconds / 2), x["context"] // 2))
     all_choices = choices(plan)
     seen, start = None, time.monotonic()
@@ -260,7 +260,7 @@ def measure(case, runner, word, limit):
     row = {"case": case.name, "limit": word, "memory_bytes": limit, "tokens": tokens, "promised": promised, "measured": mine.speed(),
            "best": best.speed(), "best_choice": best.name, "error": promised / mine.speed(), "regret": best.speed() / mine.speed(),
            "spread": max(mine.speeds) / min(mine.speeds), "runs": {c.name: c.speeds for c in final}, "grid": first, "failures": failures,
-           "plan": {"mode": x["mode"], "form": plan["layout"]["form"], "threads": x["threads"], "io": x["io"]["backend"],
+           "plan": {"mode": x["mode"], "form": plan["decisions"]["layout"]["form"], "threads": x["threads"], "io": x["io"]["backend"],
                     "depth": x["io"]["queue_depth"], "joins": len(x["io"].get("joins", []))}, "terms": terms(plan, seen)}
     tell(f"{case.name}, {word}: promised {promised:.4g}, measured {mine.speed():.4g}, best {best.speed():.4g} ({best.name}); "
          f"error {row['error']:.2f}, regret {row['regret']:.2f}, spread {row['spread']:.2f}; {time.monotonic() - start:.0f} s")

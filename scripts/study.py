@@ -69,10 +69,10 @@ def ffn_bytes(d):
     return 3 * s["layers"] * s.get("experts", 1) * s["n_ff"] * s["d_model"] * 18 // 32
 
 
-def point_of(limit, d, batch):
+def point_of(limit, predicted, d, batch):
     """One limit at one batch size: speed, and what its memory holds."""
     s = d["shape"]
-    b = next(x for x in limit["batches"] if x["batch"] == batch)
+    b, step = next((x, y) for x, y in zip(limit["batches"], predicted["batches"]) if x["batch"] == batch)
     hot = sum(n for layer in b["hot"] for block in layer for n in block[-1:])
     cold = sum(layer[-1] for layer in b["cold"])
     all_neurons = s["layers"] * s.get("experts", 1) * s["n_ff"]
@@ -82,8 +82,8 @@ def point_of(limit, d, batch):
     slot = -(-3 * s["d_model"] * 18 // 32 // 4096) * 4096  # a neuron, padded to blocks
     used = {"hot": ffn * hot / all_neurons, "cold": slot * cold,
             "predictors": d["predictors"]["bytes"] * (1 - streamed) if limit["mode"] == "predicted" else 0, "kv": kv}
-    return {"memory": memory, "tokens_per_s": b["predicted"]["tokens_per_s"], "read_bytes": b["predicted"]["read_bytes"], "mode": limit["mode"],
-            "gap": limit["gap"], "share": {k: v / memory for k, v in used.items()}, "hit_rate": b["predicted"]["hit_rate"]}
+    return {"memory": memory, "tokens_per_s": step["tokens_per_s"], "read_bytes": step["read_bytes"], "mode": limit["mode"],
+            "gap": predicted["gap"], "share": {k: v / memory for k, v in used.items()}, "hit_rate": step["hit_rate"]}
 
 
 def case(tmp, model, device, quality, batch):
@@ -103,7 +103,8 @@ def case(tmp, model, device, quality, batch):
     run(*solve, "--memory", ",".join(map(str, limits)))
     with open(out, encoding="utf-8") as f:
         plan = json.load(f)
-    return [point_of(limit, d, batch) for limit in plan["limits"]]
+    return [point_of(limit, predicted, d, batch)
+            for limit, predicted in zip(plan["decisions"]["limits"], plan["predictions"]["limits"])]
 
 
 # ---- what follows from the points ----

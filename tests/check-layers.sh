@@ -96,7 +96,7 @@ check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/o
 check "libcsv only in the table wrapper" only 'csv\.h' 'common/offline/table\.c'
 check "OpenBLAS and LAPACK only in the linear algebra wrapper" only '(cblas|lapacke?)\.h' 'common/offline/linalg\.c'
 check "Z3 only in solve_z3.c, paper_z3.c and refute.c" only 'z3[a-z_]*\.h' 'planner/solve/((solve|paper)_z3|refute)\.c'
-check "jansson only in its wrapper" only 'jansson\.h' 'common/(base/js|plan/plan_[a-z]+)\.c'
+check "jansson only in its wrapper" only 'jansson\.h' 'common/(base/js|plan/plan_fields_read)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/base/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'
 check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_disk)\.c'

@@ -6,8 +6,8 @@ import re
 import sys
 
 plan, index, text, said = json.load(open(sys.argv[1])), int(sys.argv[2]), open(sys.argv[3]).read(), json.load(open(sys.argv[4]))
-promised = plan["limits"][index]["batches"][0]["predicted"]
-paper = plan["cost"] == "paper"
+promised = plan["predictions"]["limits"][index]["batches"][0]
+paper = plan["predictions"]["cost"] == "paper"
 
 
 def near(a, b, rel, *what):

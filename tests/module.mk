@@ -72,6 +72,11 @@ $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 
 # Kernels on aarch64, emulated: make check-qemu [CROSS=aarch64-linux-gnu-gcc]
 CROSS ?= aarch64-linux-gnu-gcc
+# The schema of plans, from the table that reads and writes them (common/plan/plan_fields.c).
+.PHONY: schemas
+schemas: $(B)/tests/tools/plan-schema
+	$(Q)$< > schemas/plan.schema.json
+
 .PHONY: bench-kernels bench-tiers check-qemu lean-tests
 bench-kernels: $(BENCH_KERNELS)
 	$(Q)$< $(BENCH_ARGS)

@@ -17,8 +17,8 @@ import tempfile
 BIN = os.environ.get('BIN', 'build/bin')
 PLAN = os.path.join(BIN, 'thermo-plan')
 # Choices are held against what follows from them, and the message names that. All other fields are named themselves.
-CHOICES = re.compile(r'cost|figures|layout\.(block_bytes|cluster_neurons|form|packed|types\..*)|model\.(blocks|d_model|layers|n_ff)|'
-                     r'limits\[\]\.(act|batches\[\]\.(cold|hot|streamed).*|classes\[\]\.n|cold_policy|context|exempt.*|io\..*|kv|max_batch|'
+CHOICES = re.compile(r'predictions\.(cost|figures)|decisions\.layout\.(block_bytes|cluster_neurons|form|packed|types\..*)|model\.(blocks|d_model|layers|n_ff)|'
+                     r'decisions\.limits\[\]\.(act|batches\[\]\.(cold|hot|streamed).*|classes\[\]\.n|cold_policy|context|exempt.*|io\..*|kv|max_batch|'
                      r'memory_bytes|mode|predictor_buffers|predictors.*|prefill_chunk|threads)')
 # Texts with a meaning: any other of them.
 WORDS = [['split', 'bundle', 'two-phase', 'tiles'], ['exact', 'dense', 'predicted'], ['auto', 'io_uring', 'pread'], ['measured', 'paper'],
@@ -55,7 +55,7 @@ def speaks_of(entry, leaf):
 def other_values(value, path, rng):
     if isinstance(value, bool):
         return [not value]
-    if isinstance(value, int) and 'predicted' in path: # a real number that happens to be whole
+    if isinstance(value, int) and 'predictions' in path and path[-1] not in ('account_bytes', 'floor_bytes') and 'best' not in path: # a real number that happens to be whole
         value = float(value)
     if isinstance(value, int):
         return [value + 1, max(0, value - 1), 2 * value + 3]

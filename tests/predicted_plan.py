@@ -5,7 +5,7 @@ import sys
 
 path, out, recall, inputs, exempt = sys.argv[1:]
 plan = json.load(open(path))
-for limit in plan["limits"]:
+for limit in plan["decisions"]["limits"]:
     n = len(limit["batches"][0]["cold"])
     limit["mode"] = "predicted"
     limit["recall"] = float(recall)

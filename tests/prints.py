@@ -7,7 +7,7 @@ import sys
 WRITERS = {'common/base/print.c', 'common/base/log.c', 'common/base/progress.c', 'common/base/file_text.c'}
 # Texts for programs, whose %s are constants, numbers and names of ours: SMT-LIB, JSON (strings by report_string), CSV (cells quoted).
 TEXTS = re.compile(r'planner/(solve|search|check|planning|cmd_sweep|cmd_check)|runtime/(report|request|results|generate|generate_prompts)\.c')
-MARKUP = {'planner/report/page.c', 'common/plan/plan_write.c'}  # formats of their own: HTML, JSON
+MARKUP = {'planner/report/page.c', 'common/plan/plan_fields_write.c'}  # formats of their own: HTML, JSON
 MESSAGES = r'err_set|err_sys|err_wrap|log_error|log_warn|log_info|log_debug'
 CALL = re.compile(r'\b(v?printf|print|print_to|putf?|v?snprintf|puts|putchar|v?fprintf|fputs|fputc|putc|fwrite|dprintf|write|perror|psignal|' + MESSAGES + r')\s*\(')
 STANDARD = re.compile(r'\b(stdout|stderr|STDOUT_FILENO|STDERR_FILENO)\b')

@@ -103,12 +103,12 @@ class Solver:
         with open(self.out, encoding='utf-8') as f:
             plan = json.load(f)
         self.notes, self.weights = plan['notes'], plan['request'].get('batch_weights', [1])
-        return plan['limits'][0]
+        return {**plan['decisions']['limits'][0], **plan['predictions']['limits'][0]}
 
 
 def cost(limit, weights):
     """What is minimised, but for a factor: common to all plans of one request."""
-    return sum(w / b['predicted']['tokens_per_s'] for w, b in zip(weights, limit['batches']))
+    return sum(w / b['tokens_per_s'] for w, b in zip(weights, limit['batches']))
 
 
 def problem(rng, tmp, solver):

@@ -1,5 +1,5 @@
 /* Plans in memory: names, allocation, and the rules that a plan obeys by itself. Text is the business of
- * plan_read.c (strict, through jansson) and plan_write.c (canonical).
+ * plan_fields_read.c (strict, through jansson) and plan_fields_write.c (canonical).
  *
  * Figures per layer are columns in the text ("io_ns": [..]), not objects per layer: a third of the size,
  * and of the memory that a runtime with a small budget needs while it parses. plan_columns ties each
@@ -35,6 +35,11 @@ const struct plan_column plan_columns[PLAN_COLUMNS] = {
     { "read_bytes", offsetof(struct plan_layer_figures, read_bytes) },
     { "total_ns", offsetof(struct plan_layer_figures, total_ns) },
 };
+
+int plan_has_column(const struct plan_batch *b, int column)
+{
+    return b->engine_neurons || plan_columns[column].at != offsetof(struct plan_layer_figures, ffn_engine_ns);
+}
 
 const char *plan_work_name(enum plan_work w)
 {
@@ -159,7 +164,7 @@ const struct plan_limit *plan_pick(const struct plan *p, uint64_t memory)
     return best;
 }
 
-/* --- rules that need no other file; plan_read.c checks types and lengths, this the meaning --- */
+/* --- rules that need no other file; plan_fields_read.c checks types and lengths, this the meaning --- */
 
 static int rule(const char *name, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int rule(const char *name, struct err *e, const char *fmt, ...)
@@ -239,6 +244,9 @@ static int check_heights(const struct plan *p, int li, const char *name, struct 
     const struct plan_limit *l = &p->limits[li];
     const struct plan_prompt *q = &l->prompt;
     uint32_t cluster = p->layout.cluster_neurons;
+    for (int i = 0; i < q->n && !q->with_engine; i++)
+        if (q->engine_work[i])
+            return rule(name, e, "limits[%d].prompt has engine_work without engine_neurons", li);
     if (q->with_engine && !p->engine[0])
         return rule(name, e, "limits[%d].prompt has engine_neurons; the plan names no engine", li);
     for (int i = 0; i < q->n && q->with_engine; i++) {
@@ -331,6 +339,8 @@ static int check_guesses(const struct plan *p, int li, const char *name, struct 
     const struct plan_guesses g = guesses_as_written(&l->guesses);
     double step_ns = as_written(l->batches[0].predicted.step_ns);
     int r = 0;
+    if (g.n && g.tokens[0] != 1)
+        return rule(name, e, "limits[%d].guesses.tokens[0] is %d; 1 is needed", li, g.tokens[0]);
     if (g.n && !(g.pass_ns[0] > 0 && fabs(g.pass_ns[0] - step_ns) <= ROUNDED * step_ns))
         return rule(name, e, "limits[%d].guesses.pass_ns[0] is %g; a step of batch 1 takes %g", li, g.pass_ns[0], step_ns);
     for (int i = 1; i < g.n; i++)
@@ -441,11 +451,21 @@ static int check_layout(const struct plan *p, const char *name, struct layout_sh
     return 0;
 }
 
+/* Names of accelerators are printable. */
+static int check_engine(const char *engine, const char *key, const char *name, struct err *e)
+{
+    for (const char *s = engine; *s; s++)
+        if (*s < 0x21 || *s > 0x7e)
+            return rule(name, e, "%s is not a name of 1 to 63 printable characters", key);
+    return 0;
+}
+
 int plan_check(const struct plan *p, const char *name, struct err *e)
 {
     struct layout_shapes shapes;
     int r = check_layout(p, name, &shapes, e);
-    if (r < 0)
+    if (r < 0 || (r = check_engine(p->engine, "decisions.engine", name, e)) < 0 ||
+        (r = check_engine(p->request.engine, "request.engine", name, e)) < 0)
         return r;
     if (p->n_limits < 1)
         return rule(name, e, "limits is empty");

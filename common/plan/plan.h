@@ -4,7 +4,7 @@
 /* A plan: what the planner decided and predicts, what the packer lays out, what the runtime obeys.
  * JSON on disk (schemas/plan.schema.json), canonical: the same plan gives the same bytes.
  * Readers are strict: an unknown key, a missing one or a value out of range is ERR_FORMAT naming its
- * path ("limits[1].batches[0].hot[3]"). Plain data; thread-safe as such. */
+ * path ("decisions.limits[1].batches[0].hot[3]"). Its keys are rows of plan_fields.c. Plain data; thread-safe as such. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/plan/cache.h"
@@ -83,6 +83,9 @@ enum plan_term {
 };
 extern const char *const plan_term_names[PLAN_TERMS]; /* "attention" "predict" "ffn" "io_wait" "head" */
 void plan_terms(enum plan_cost cost, enum plan_mode mode, const struct plan_figures *g, int n_layers, double out[PLAN_TERMS]);
+
+struct plan_batch;
+int plan_has_column(const struct plan_batch *b, int column); /* the accelerator's are there where it has neurons */
 
 struct plan_class {             /* cores of one class used for compute */
     char name[32];

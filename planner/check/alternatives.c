@@ -87,7 +87,7 @@ static int doubt_lanes(const struct problem *pr, const struct plan *p, int li, c
         struct cost_choice now = *c;
         now.lanes = as.io_lanes = other[i];
         if (other[i] > 0 && same_account(pr, p, &as) && says_the_same(pr, p, l, &now))
-            return check_fields_add(f, no_bearing, e, "limits[%d].io.lanes", li);
+            return check_fields_add(f, no_bearing, e, "decisions.limits[%d].io.lanes", li);
     }
     return 0;
 }
@@ -100,7 +100,7 @@ static int doubt_backend(const struct problem *pr, const struct plan *p, int li,
         struct cost_choice now = *c;
         now.backend = all[i];
         if (all[i] != c->backend && says_the_same(pr, p, &p->limits[li], &now))
-            return check_fields_add(f, no_bearing, e, "limits[%d].io.backend", li);
+            return check_fields_add(f, no_bearing, e, "decisions.limits[%d].io.backend", li);
     }
     return 0;
 }
@@ -135,7 +135,7 @@ static int doubt_policy(const struct problem *pr, const struct plan *p, int li, 
     for (int k = 0; k < p->n_layers && r == 0 && !differs && space_has_lists(pr->space.in, l->mode); k++)
         if (space_looks_up(&pr->space, 0, k) && space_representative(&pr->space, k) == k)
             r = policy_matters(pr, p, l, k, &differs, e);
-    return r < 0 || differs ? r : check_fields_add(f, no_bearing, e, "limits[%d].cold_policy", li);
+    return r < 0 || differs ? r : check_fields_add(f, no_bearing, e, "decisions.limits[%d].cold_policy", li);
 }
 
 /* The account is that of the batch size that takes most: of others, more may be resident than there is, and no figure need tell. */
@@ -150,8 +150,8 @@ static int doubt_batches(const struct problem *pr, const struct plan *p, int li,
         alone.batches = &l->batches[i];
         alone.n_batches = 1;
         if ((r = planning_account(pr, &alone, planning_limit_engine(p, l), &b, e)) == 0 && b.total < l->account_bytes &&
-            (r = check_fields_add(f, why, e, "limits[%d].batches[%d].cold", li, i)) == 0)
-            r = check_fields_add(f, why, e, "limits[%d].batches[%d].hot", li, i);
+            (r = check_fields_add(f, why, e, "decisions.limits[%d].batches[%d].cold", li, i)) == 0)
+            r = check_fields_add(f, why, e, "decisions.limits[%d].batches[%d].hot", li, i);
     }
     return r;
 }
@@ -177,7 +177,7 @@ static int doubt_depths(const struct problem *pr, const struct plan *p, int li, 
             same = other[k] > 0 && other[k] <= l->queue_depth && says_the_same(pr, p, &alone, &c);
         }
         if (same)
-            r = check_fields_add(f, no_bearing, e, "limits[%d].batches[%d].configuration.queue_depth", li, i);
+            r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].batches[%d].configuration.queue_depth", li, i);
     }
     return r;
 }
@@ -203,7 +203,7 @@ static int doubt_engine(const struct problem *pr, const struct plan *p, int li, 
             same = other[k] > 0 && other[k] <= p->n_ff && as.engine_neurons != b->engine_neurons && says_the_same(pr, p, &alone, &c);
         }
         if (same)
-            r = check_fields_add(f, no_bearing, e, "limits[%d].batches[%d].engine_neurons", li, i);
+            r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].batches[%d].engine_neurons", li, i);
     }
     return r;
 }
@@ -245,7 +245,7 @@ static int doubt_prompt_heights(const struct problem *pr, const struct plan *p, 
         for (size_t k = 0; k < sizeof other / sizeof *other && own && !same; k++)
             same = other[k] > 0 && other[k] <= p->n_ff && other[k] != own && prompts_the_same(pr, p, l, i, (uint32_t)other[k], residencies);
         if (same)
-            r = check_fields_add(f, no_bearing, e, "limits[%d].prompt.engine_neurons[%d]", li, i);
+            r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].prompt.engine_neurons[%d]", li, i);
     }
     free(residencies);
     return r;
@@ -267,9 +267,9 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
     pr->space.notes = NULL; /* what other choices lack is not said of this plan */
     int r = doubt_batches(pr, p, li, f, e);
     if (r == 0 && says_the_same(pr, p, l, &act))
-        r = check_fields_add(f, no_bearing, e, "limits[%d].act", li);
+        r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].act", li);
     if (r == 0 && l->ahead != PLAN_AHEAD_UNSTATED && says_the_same(pr, p, l, &ahead))
-        r = check_fields_add(f, no_bearing, e, "limits[%d].io.experts_ahead", li);
+        r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].io.experts_ahead", li);
     f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
     if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
         r = doubt_policy(pr, p, li, f, e);

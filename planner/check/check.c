@@ -158,7 +158,7 @@ static int check_load(const struct problem *pr, const struct plan *p, const char
     const struct plan_limit *l = &p->limits[li];
     double large = planning_load_rate(pr->space.hw, l->io, p->stat);
     if (large > 0 && compare_differs(large, l->load_bytes_per_s))
-        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.load_bytes_per_s is %g; the device's figures make it %g", name, li,
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].load_bytes_per_s is %g; the device's figures make it %g", name, li,
                        l->load_bytes_per_s, large);
     return 0;
 }
@@ -204,7 +204,7 @@ static int check_figures(const struct plan *p, const struct plan_figures *said, 
     if (!compare_figures(p, said, is, &d))
         return 0;
     terms_figure(d.field, text);
-    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations give %g%s%s", name, li, bi, d.field,
+    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].%s is %g; the equations give %g%s%s", name, li, bi, d.field,
                    d.said, d.is, text[0] ? ", by " : "", text);
 }
 
@@ -414,7 +414,7 @@ int check_plan_fields(const struct plan *p, const char *name, const struct input
     if (r == 0)
         r = check_names(p, name, in, hw, e);
     if (r == 0 && in && hw && doubts && !doubts->figures_tell)
-        r = check_fields_add(doubts, "the device's figures have no spread here", e, "figures");
+        r = check_fields_add(doubts, "the device's figures have no spread here", e, "predictions.figures");
     return r;
 }
 

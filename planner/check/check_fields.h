@@ -2,7 +2,7 @@
 #define PLANNER_CHECK_CHECK_FIELDS_H
 
 /* Which fields of a plan a check has verified, and which it has not, and why. Fields are named by their path in the plan's JSON:
- * "limits[].gap" is that of every limit, "limits[1].batches[0].hot" of one. Plain data; one owner thread. */
+ * "predictions.limits[].gap" is that of every limit, "decisions.limits[1].batches[0].hot" of one. Plain data; one owner thread. */
 #include "common/base/err.h"
 #include "common/plan/plan.h"
 

@@ -114,7 +114,7 @@ own_configurations()
 {
     python3 -B -c "import json, sys
 p = json.load(open('$tmp/split.json'))
-for l in p['limits']:
+for l in p['decisions']['limits']:
     assert [b['batch'] for b in l['batches']] == [1, 2, 4] and all(b['hot'] == l['batches'][0]['hot'] for b in l['batches'])
     classes = [dict(c, n=min(c['n'], 1)) for c in l['classes']]
     l['io']['queue_depth'] = max(4, l['io']['queue_depth'])
@@ -293,7 +293,8 @@ measured()
         "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 4 --text datasets/heldout/heldout.txt -o csv > "$tmp/speeds.csv" || { cat "$tmp/err"; return 1; }
     py "
 import csv
-plan = {b['batch']: b['predicted']['tokens_per_s'] for b in json.load(open('$tmp/split.json'))['limits'][0]['batches']}
+p = json.load(open('$tmp/split.json'))
+plan = {b['batch']: y['tokens_per_s'] for b, y in zip(*(p[h]['limits'][0]['batches'] for h in ('decisions', 'predictions')))}
 t = lines('speeds')[0]['tests']
 assert [(x['test'], x['sequences'], x['tokens']) for x in t] == [('tg6', 1, 6), ('tg6@3', 3, 6), ('tg6@4', 4, 6)], t
 assert [abs(x.get('tokens_per_s_predicted', 0) - plan.get(x['sequences'], 0)) < 1e-3 * plan[1] for x in t] == [True] * 3, (t, plan)

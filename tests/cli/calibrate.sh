@@ -36,7 +36,8 @@ near(terms["ffn"]["median"], (d["ffn_ms"] - d["stall_ms"]) * 1e6 / n)
 near(terms["io_wait"]["median"], d["stall_ms"] * 1e6 / n)
 near(terms["step"]["median"], d["ms"] * 1e6 / n)
 near(terms["read_bytes"]["median"], d["read_bytes"] / n)
-limit = [l for l in plan["limits"] if l["memory_bytes"] == 14 << 20][0]["batches"][0]["predicted"]
+at = [l["memory_bytes"] for l in plan["decisions"]["limits"]].index(14 << 20)
+limit = plan["predictions"]["limits"][at]["batches"][0]
 near(terms["step"]["predicted"], limit["step_ns"])
 near(sum(terms[t]["predicted"] for t in ("attention", "ffn", "io_wait", "head")), limit["step_ns"])
 ratios = {t["term"]: t for t in out["ratios"]}
@@ -118,13 +119,13 @@ times()
 {
     python3 - "$tmp/plain.json" "$tmp/corrected.json" "$(sqlite3 "$tmp/hw.sqlite" 'SELECT factor_p50 FROM calibration_term WHERE term = "attention"')" <<'PY'
 import json, sys
-a, b = (json.load(open(p))["limits"] for p in sys.argv[1:3])
-def attention(limit):
-    layers = limit["batches"][0]["predicted"]["layers"]
+a, b = (json.load(open(p)) for p in sys.argv[1:3])
+def attention(plan, i):
+    layers = plan["predictions"]["limits"][i]["batches"][0]["layers"]
     return sum(layers["attention_ns"])
-for x, y in zip(a, b):
+for i, (x, y) in enumerate(zip(a["decisions"]["limits"], b["decisions"]["limits"])):
     if x["threads"] == y["threads"]:
-        assert abs(attention(y) / attention(x) / float(sys.argv[3]) - 1) < 1e-4
+        assert abs(attention(b, i) / attention(a, i) / float(sys.argv[3]) - 1) < 1e-4
 PY
 }
 check "predicted attention is multiplied by the factor" times

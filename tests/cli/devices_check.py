@@ -29,7 +29,7 @@ def sources(paths):
 
 def longest(path):
     """The term with the largest part of a plan's step, summed here by itself."""
-    p = json.load(open(path, encoding="utf-8"))["limits"][0]["batches"][0]["predicted"]
+    p = json.load(open(path, encoding="utf-8"))["predictions"]["limits"][0]["batches"][0]
     layers = p["layers"]
     time = dict.fromkeys(TERMS[:3], 0.0)
     work = 0.0

@@ -46,10 +46,10 @@ solve() { # DEVICE OUT [...]
     "$plan" solve --traces "$traces" --hardware "$db" --memory ${memory:-64MiB} --context 256 --form split --packed no --no-verify --out "$out" "$@"
 }
 heights() { python3 -c "import json,sys
-p = json.load(open(sys.argv[1]))
+p = json.load(open(sys.argv[1]))['decisions']
 print(p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in p['limits'][0]['batches']])" "$1"; }
 works() { python3 -c "import json,sys
-l = json.load(open(sys.argv[1]))['limits'][0]
+l = json.load(open(sys.argv[1]))['decisions']['limits'][0]
 print(*[b.get('engine_work', 'ffn') for b in l['batches']])" "$1"; }
 
 check "the measured device" "$P" export --db "$hardware" --out "$tmp/box.csv"
@@ -65,7 +65,7 @@ less_account() # PLAN OUT: an account that does not even hold the neurons
 {
     python3 -c "import json,sys
 p = json.load(open(sys.argv[1]))
-p['limits'][0]['account_bytes'] = p['limits'][0]['floor_bytes']
+p['predictions']['limits'][0]['account_bytes'] = p['predictions']['limits'][0]['floor_bytes']
 json.dump(p, open(sys.argv[2], 'w'))" "$1" "$2"
 }
 check "so is an account" less_account "$tmp/fast.json" "$tmp/less.json"
@@ -78,7 +78,7 @@ same() # A B: but for the device, whose figures differ, the notes, and the gap, 
 import json, sys
 a, b = (json.load(open(f)) for f in sys.argv[1:3])
 for p in a, b:
-    if p['limits'][0].pop('gap') > 0.002:
+    if p['predictions']['limits'][0].pop('gap') > 0.002:
         sys.exit('a gap above 0.2 %')
     del p['device'], p['notes'], p['request']
 sys.exit(a != b and 'the plans differ')
@@ -99,7 +99,7 @@ check "the paper's equations know of none" says 2 "know of no accelerator" solve
 from="--traces $traces --hardware $tmp/fast.sqlite"
 faster() { python3 - "$tmp/plain.json" "$tmp/fast.json" << 'END'
 import json, sys
-a, b = ([x['predicted'] for x in json.load(open(f))['limits'][0]['batches']] for f in sys.argv[1:])
+a, b = (json.load(open(f))['predictions']['limits'][0]['batches'] for f in sys.argv[1:])
 for x, y in zip(a, b):
     assert y['tokens_per_s'] > 1.01 * x['tokens_per_s'], (x['tokens_per_s'], y['tokens_per_s'])
     assert 'ffn_engine_ns' not in x['layers'] and all(v > 0 for v in y['layers']['ffn_engine_ns'])
@@ -172,10 +172,10 @@ END
     python3 - "$tmp/none.json" "$tmp/auto.json" << 'END'
 import json, sys
 a, b = (json.load(open(f)) for f in sys.argv[1:])
-for x, y in zip(a['limits'][0]['batches'], b['limits'][0]['batches']):
-    n, few, many = y.get('engine_neurons', 0), sum(y['predicted']['layers']['predict_ns']), sum(x['predicted']['layers']['predict_ns'])
+for d, x, y in zip(b['decisions']['limits'][0]['batches'], *(p['predictions']['limits'][0]['batches'] for p in (a, b))):
+    n, few, many = d.get('engine_neurons', 0), sum(y['layers']['predict_ns']), sum(x['layers']['predict_ns'])
     print(n, few, many)
-    assert 0 < n and few < many * (1 - 0.5 * n / 1024) and y['predicted']['tokens_per_s'] > x['predicted']['tokens_per_s']
+    assert 0 < n and few < many * (1 - 0.5 * n / 1024) and y['tokens_per_s'] > x['tokens_per_s']
 END
 }
 check "predictors score what is left, and the certificate holds that too" predicted
@@ -247,7 +247,8 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
             "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" &&
             is "$(works "$tmp/driven.json")" "all all" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
-s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
+s, p = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))
+l = {**p['decisions']['limits'][0], **p['predictions']['limits'][0]}
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
 assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
 assert [h['work'] for h in s['engine']['heights']] == ['all']

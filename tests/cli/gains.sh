@@ -44,21 +44,22 @@ promised()
     shift 2
     "$P" solve "${model[@]}" --hardware "$tmp/phone.sqlite" ${cores:+--cores "$cores"} "$@" --out "$tmp/$name.json" > "$tmp/log" || return 1
     local gains=0
-    for m in $(python3 -c 'import json, sys; print(*[l["memory_bytes"] for l in json.load(open(sys.argv[1]))["limits"]])' "$tmp/$name.json"); do
+    for m in $(python3 -c 'import json, sys; print(*[l["memory_bytes"] for l in json.load(open(sys.argv[1]))["decisions"]["limits"]])' "$tmp/$name.json"); do
         "$P" explain "$tmp/$name.json" "${model[@]}" --hardware "$tmp/phone.sqlite" --memory "$m" --json > "$tmp/x.json" || return 1
         # A line a gain: what changes, the memory, the cores, and the options that keep the layout, the context and the chunk.
         python3 - "$tmp/x.json" "$tmp/$name.json" "$m" "$cores" > "$tmp/list" <<'PY' || return 1
 import json, sys
 x, plan, m, cores = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), int(sys.argv[3]), sys.argv[4]
-limit = [l for l in plan["limits"] if l["memory_bytes"] == m][0]
-promised = limit["batches"][0]["predicted"]["tokens_per_s"]
+at = [l["memory_bytes"] for l in plan["decisions"]["limits"]].index(m)
+limit, layout = plan["decisions"]["limits"][at], plan["decisions"]["layout"]
+promised = plan["predictions"]["limits"][at]["batches"][0]["tokens_per_s"]
 assert x["tokens_per_s"] == promised and abs(x["solved_again_tokens_per_s"] / promised - 1) < 1e-5, (x["solved_again_tokens_per_s"], promised)
 for g in x["gains"]:
     change = {"memory": "phone", "storage": "storage", "core": ("big", "mid", "little")[g.get("core_class", 0)]}[g["of"]]
     most = [p.split("=") for p in cores.split(",") if p]
     most = ",".join("%s=%d" % (k, int(n) + (k == change)) for k, n in most)
-    print(change, g["memory_bytes"], *(["--cores", most] if most else []), "--form", plan["layout"]["form"], "--packed",
-          "yes" if plan["layout"]["packed"] else "no", "--context", limit["context"], "--chunk", limit["prefill_chunk"])
+    print(change, g["memory_bytes"], *(["--cores", most] if most else []), "--form", layout["form"], "--packed",
+          "yes" if layout["packed"] else "no", "--context", limit["context"], "--chunk", limit["prefill_chunk"])
 PY
         local i=0 fixed
         while read -r change bytes fixed; do
@@ -71,7 +72,7 @@ PY
         python3 - "$tmp/x.json" "$name" "$tmp" <<'PY' || return 1
 import json, sys
 for i, g in enumerate(json.load(open(sys.argv[1]))["gains"]):
-    is_ = json.load(open("%s/again-%d.json" % (sys.argv[3], i)))["limits"][0]["batches"][0]["predicted"]["tokens_per_s"]
+    is_ = json.load(open("%s/again-%d.json" % (sys.argv[3], i)))["predictions"]["limits"][0]["batches"][0]["tokens_per_s"]
     assert abs(is_ / g["tokens_per_s"] - 1) < 1e-5, "%s: explain promises %s, %s tokens/s, solve gives %g" % (sys.argv[2], g["what"], g["tokens_per_s"], is_)
 PY
     done
@@ -106,6 +107,7 @@ recorded()
     python3 - "$tmp/few.json" "$tmp/open.json" <<'PY'
 import json, sys
 few, open_ = (json.load(open(p))["request"] for p in sys.argv[1:])
+assert few.pop("rlimit") > 0 and open_.pop("rlimit") > 0
 assert few == {"batch_weights": [1, 1], "cold_policy": "lru", "context": 256, "form": "bundle",
                "cores": [{"n": 1, "name": "big"}, {"n": 2, "name": "mid"}, {"n": 0, "name": "little"}]}, few
 assert open_ == {}, open_
@@ -114,7 +116,7 @@ PY
 check "the request is in the plan" recorded
 other() { sed "$1" "$tmp/one.json" > "$tmp/other.json"; "$P" check "$tmp/other.json" "${embedded[@]}" --hardware "$tmp/phone.sqlite"; }
 check "another policy than asked for" says 3 "limits\[0\].cold_policy is not what 'request' asks for" other \
-    's/^      "cold_policy": "l.u"/      "cold_policy": "lru"/;s/^    "context": 256/    "cold_policy": "lfu", "context": 256/'
+    's/^        "cold_policy": "l.u"/        "cold_policy": "lru"/;s/^    "context": 256/    "cold_policy": "lfu", "context": 256/'
 check "another context" says 3 "limits\[0\].context is not what" other 's/^    "context": 256/    "context": 512/'
 check "more cores" says 3 "limits\[0\].classes is not what" other '/"request"/,$s/"n": 1, "name": "mid"/"n": 0, "name": "mid"/'
 check "a request that none can make" says 3 "request has an unknown key 'speed'" other 's/^    "context": 256/    "speed": 256/'

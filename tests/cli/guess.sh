@@ -48,7 +48,7 @@ planned() # the plan's times of passes beside those that were measured, and the 
         python3 - "$tmp/lines" "$plan" << 'END'
 import json, sys
 g = json.loads(open(sys.argv[1]).readlines()[-1])["guesses"]
-q = json.load(open(sys.argv[2]))["limits"][-1]["guesses"]
+q = json.load(open(sys.argv[2]))["decisions"]["limits"][-1]["guesses"]
 def pass_ms(n): # linear between lengths
     i = next((i for i in range(1, len(q["tokens"]) - 1) if q["tokens"][i] >= n), len(q["tokens"]) - 1)
     (a, b), (x, y) = q["tokens"][i - 1:i + 1], q["pass_ns"][i - 1:i + 1]
@@ -72,13 +72,13 @@ unplanned() # without them, and with others: the same text
 import json, sys
 for name in "none", "slow":
     p = json.load(open(sys.argv[1]))
-    for l in p["limits"]:
+    for l, x in zip(p["decisions"]["limits"], p["predictions"]["limits"]):
         if name == "none":
-            del l["guesses"]
+            del l["guesses"], x["guesses"]
         else:
             g = l["guesses"]
             g["pass_ns"] = [g["pass_ns"][0] * n for n in g["tokens"]]
-            g["best"], g["speedup"] = [0, 0], [1, 1]
+            x["guesses"]["best"], x["guesses"]["speedup"] = [0, 0], [1, 1]
     json.dump(p, open(f"{sys.argv[2]}/{name}.json", "w"))
 END
     $gen > "$tmp/plain" && $gen --guess lookup > "$tmp/with" && plan=$tmp/none.json $gen --guess lookup > "$tmp/without" &&
@@ -112,9 +112,10 @@ sourced() # what a draft takes, by its plan, in another's; the same text, and th
 import json, sys
 last = lambda name: json.loads(open(f"{sys.argv[1]}/{name}").readlines()[-1])["guesses"]
 plan, draft = json.load(open(f"{sys.argv[1]}/drafts.json")), json.load(open(sys.argv[2]))
-g, step = plan["limits"][-1]["guesses"], draft["limits"][-1]["batches"][0]["predicted"]["step_ns"]
+g, gain = plan["decisions"]["limits"][-1]["guesses"], plan["predictions"]["limits"][-1]["guesses"]
+step = draft["predictions"]["limits"][-1]["batches"][0]["step_ns"]
 assert g["source"]["kind"] == "draft" and abs(g["source"]["guess_ns"] / step - 1) < 1e-5, g
-assert g["best"] == [0, 0] and g["speedup"] == [1, 1], g # a draft as slow as the model
+assert gain["best"] == [0, 0] and gain["speedup"] == [1, 1], gain # a draft as slow as the model
 assert abs(last("lines")["planned"]["guess_ms"] * 1e6 / step - 1) < 1e-4 and "guess_ms" not in last("lookup").get("planned", {}), last("lines")
 END
 }

@@ -17,16 +17,16 @@ check "which are the plans for one limit, byte for byte" alone
 costs() { python3 - "$tmp" "$@" << 'END'
 import json, re, sys
 def plan(n): return json.load(open(f"{sys.argv[1]}/{n}.json"))
-def speed(l): return l["batches"][0]["predicted"]["tokens_per_s"]
+def speed(l): return l["batches"][0]["tokens_per_s"]
 one, text = plan("one"), open(sys.argv[1] + "/one.txt").read()
 cost = []
-for l, name in zip(one["limits"], ("13MiB", "18MiB", "26MiB")):
+for l, name in zip(one["predictions"]["limits"], ("13MiB", "18MiB", "26MiB")):
     own = plan("own-" + name)
     o = l["own_layout"]
-    assert o["tokens_per_s"] == speed(own["limits"][0]), (name, o)
-    assert (o["form"], o["packed"]) == (own["layout"]["form"], own["layout"]["packed"]), (name, o)
+    assert o["tokens_per_s"] == speed(own["predictions"]["limits"][0]), (name, o)
+    assert (o["form"], o["packed"]) == (own["decisions"]["layout"]["form"], own["decisions"]["layout"]["packed"]), (name, o)
     assert abs(o["cost"] - max(0, 1 - speed(l) / o["tokens_per_s"])) < 1e-5, (name, o, speed(l))
-    assert "own_layout" not in own["limits"][0] and "gap_of" not in l
+    assert "own_layout" not in own["predictions"]["limits"][0] and "gap_of" not in l
     cost.append(o["cost"])
 assert max(cost) > 0.05 and min(cost) < 0.0005, cost
 said = [float(x) for x in re.findall(r"one layout for all limits costs ([0-9.]+) % here", text)]
@@ -37,7 +37,8 @@ END
 }
 check "each limit says what the common layout costs it, as text and as JSON" costs
 check "solved again, it is the same" "$P" check "$tmp/one.json" "${in[@]}" --memory 13MiB,18MiB,26MiB --solve
-dear=$(python3 -c 'import json, sys; print(max(json.load(open(sys.argv[1]))["limits"], key=lambda l: l["own_layout"]["cost"])["memory_bytes"])' \
+dear=$(python3 -c 'import json, sys; p = json.load(open(sys.argv[1])); print(max(
+    zip(p["decisions"]["limits"], p["predictions"]["limits"]), key=lambda x: x[1]["own_layout"]["cost"])[0]["memory_bytes"])' \
     "$tmp/one.json")
 from=(--traces "$traces" --hardware "$tmp/board.sqlite")
 other_cost() { sed '0,/"cost": 0\.[0-9]*/s//"cost": 0.5/' "$tmp/one.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/one.json" && return 9

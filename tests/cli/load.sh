@@ -9,7 +9,7 @@ m=$tmp/split.thermo p=$tmp/split.json
 check "the plan has the device's figure of large reads" grep -q '"load_bytes_per_s": [1-9]' "$p"
 checked() { sed "s/\"load_bytes_per_s\": .*,/\"load_bytes_per_s\": 12345,/" "$p" > "$tmp/bad.json"
     "$BIN/thermo-plan" check "$tmp/bad.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite"; }
-check "check derives it" says 3 'io.load_bytes_per_s is 12345' checked
+check "check derives it" says 3 'load_bytes_per_s is 12345' checked
 counts_on() { sed "s/\"load_bytes_per_s\": .*,/\"load_bytes_per_s\": $1,/" "$p" > "$tmp/other.json"; } # BYTES
 run() { "$run" generate --model "$m" --plan "$tmp/other.json" --prompt Once -n 2 --temp 0 --json > "$tmp/out" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }; }
 loaded() { python3 - "$tmp/out" << 'END'
@@ -31,8 +31,8 @@ check "nor by a plan that does not say" without
 promises() { python3 - "$p" "$tmp/other.json" "$@" << 'END'
 import json, sys
 plan, out, rate, term, ns = json.load(open(sys.argv[1])), *sys.argv[2:]
-for b in (b for l in plan["limits"] for b in l["batches"]):
-    f, other = b["predicted"], 1e12 - float(ns)
+for f in (b for l in plan["predictions"]["limits"] for b in l["batches"]):
+    other = 1e12 - float(ns)
     f["tokens_per_s"] = float(rate)
     for name, v in f["layers"].items():
         if name.endswith("_ns"):

@@ -40,6 +40,6 @@ check "--solve without inputs" says 2 "needs --hardware" "$P" check "$tmp/p.json
 listed() { "$P" check "$tmp/p.json" "${in[@]}" --json | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
-sys.exit("limits[].gap" not in [u["field"] for u in d["unverified"]] or "limits[].account_bytes" not in d["verified"])'; }
+sys.exit("predictions.limits[].gap" not in [u["field"] for u in d["unverified"]] or "predictions.limits[].account_bytes" not in d["verified"])'; }
 check "JSON lists both" listed
 done_testing

@@ -26,14 +26,14 @@ speeds()
     python3 - "$tmp/m.json" <<'PY'
 import json, sys
 plan = json.load(open(sys.argv[1]))
-short, limit = plan["limits"]
-p = limit["batches"][0]["predicted"]
+(short, limit), (of_short, of_limit) = plan["decisions"]["limits"], plan["predictions"]["limits"]
+p = of_limit["batches"][0]
 layers = p["layers"]
 n = len(layers["active"])
 if n == 32:
     print("19 GB:", p["tokens_per_s"], "tokens/s, published 11.68")
     assert limit["memory_bytes"] == 19e9 and 0.75 < p["tokens_per_s"] / 11.68 < 1.25
-    p7 = short["batches"][0]["predicted"]
+    p7 = of_short["batches"][0]
     print("7 GB:", p7["tokens_per_s"], "tokens/s, published 2.13")
     assert short["memory_bytes"] == 7e9 and 2.13 / 1.5 < p7["tokens_per_s"] < 2.13
 # There neurons miss so densely that reads of 512 KB pay: weights are times of the published and derived rates.
@@ -45,7 +45,7 @@ for bytes, rate in (32768, 1.75e9), (524288, 3.5e9):
     assert 0 <= weight - bytes / rate / unit < 0.25, (bytes, weight)
 # The published account: 6.6 GB before the first neuron, predictors among them, without which our floor is.
 resident = n * 8 * 1024 * (4096 + 14336) * 0.5625
-assert n < 32 or abs((limit["floor_bytes"] + resident) / 6.6e9 - 1) < 0.04 # a sum of four figures of two digits
+assert n < 32 or abs((of_limit["floor_bytes"] + resident) / 6.6e9 - 1) < 0.04 # a sum of four figures of two digits
 # By hand: weights of attention and head, of two experts' predictors, and of 15 % of two experts, at 43.9 GB/s.
 attention = n * (2 * 4096 * 4096 + 2 * 4096 * 1024) * 0.5625
 head = 32000 * 4096 * 0.5625

@@ -28,8 +28,8 @@ def keys_sorted(pairs):
     assert names == sorted(names), names
     return dict(pairs)
 json.loads(text, object_pairs_hook=keys_sorted)
-for bad in ({"revision": 99}, {"surprise": 1}, {"cost": "guess"},
-            {"figures": "peak"}):
+of = plan["predictions"]
+for bad in ({"revision": 99}, {"surprise": 1}, {"predictions": {**of, "cost": "guess"}}, {"predictions": {**of, "figures": "peak"}}):
     try:
         jsonschema.validate({**plan, **bad}, schema)
     except jsonschema.ValidationError:
@@ -37,6 +37,9 @@ for bad in ({"revision": 99}, {"surprise": 1}, {"cost": "guess"},
     raise AssertionError(bad)
 PY
 }
+
+schema() { "$B/tests/tools/plan-schema" > "$tmp/schema" && cmp "$tmp/schema" schemas/plan.schema.json || { echo "make schemas"; return 1; }; }
+check "the schema is that of the table which reads and writes plans" schema
 
 # Short runs try every layout once.
 one=()
@@ -118,7 +121,7 @@ faster()
     solve --memory 64MiB --form split --context 256 --out "$tmp/r.json" > "$tmp/log" # half-way to what memory can give
     double=$(python3 -c "
 import json, sys
-print(($speed * json.load(open(sys.argv[1]))['limits'][0]['batches'][0]['predicted']['tokens_per_s']) ** 0.5)" "$tmp/r.json")
+print(($speed * json.load(open(sys.argv[1]))['predictions']['limits'][0]['batches'][0]['tokens_per_s']) ** 0.5)" "$tmp/r.json")
     check "faster needs more memory" status 4 refused --memory 16MiB --form split --context 256 --min-speed "$double"
     memory=$(sed -n 's/.*; --memory \([0-9]*\) .* would do.*/\1/p' "$tmp/why")
     check "the memory it names will do" solve --memory "${memory:-x}" --form split --context 256 --min-speed "$double" --out "$tmp/f.json"
@@ -142,11 +145,12 @@ done
 check "it is what was asked for" python3 -c '
 import json, sys
 p, a = (json.load(open(f)) for f in sys.argv[1:])
+notes, p, a = p["notes"], p["decisions"], a["decisions"]
 assert len(p["limits"]) == 1 and len(a["limits"]) == 2
 assert all(l["mode"] == "predicted" and len(l["predictors"]) == 8 for l in p["limits"] + a["limits"])
 assert a["layout"]["packed"] is True and a["layout"]["form"] == "bundle"
 assert all(set(l["predictors"]) == {"block"} and l["recall"] == 0.95 for l in a["limits"])
-assert any("KL" in n for n in p["notes"]), p["notes"]' "$tmp/pred.json" "$tmp/ahead.json"
+assert any("KL" in n for n in notes), notes' "$tmp/pred.json" "$tmp/ahead.json"
 # adds_up PLAN LIMIT TEXT OPTION...: explains as JSON what TEXT explains, and holds both to the plan.
 adds_up() { "$P" explain "$1" --json "${@:4}" > "$tmp/x.json" && python3 -B tests/explain_sums.py "$1" "$2" "$3" "$tmp/x.json"; }
 with_predictors=(--traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite")

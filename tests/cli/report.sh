@@ -121,13 +121,14 @@ explained = [json.load(open(f)) for f in sys.argv[3:]]
 def near(a, b, rel=2e-3):
     assert abs(a - b) <= rel * abs(b) + 1e-9, (a, b)
 speed = table(p, "Memory", "Batch", "Mode")[0][1:]
-want = [(l, b) for l in plan["limits"] for b in l["batches"]]
+decided, predicted = plan["decisions"]["limits"], plan["predictions"]["limits"]
+want = [(l, b, y) for l, f in zip(decided, predicted) for b, y in zip(l["batches"], f["batches"])]
 assert len(speed) == len(want) == 4
-for row, (l, b) in zip(speed, want):
+for row, (l, b, y) in zip(speed, want):
     assert int(row[1]) == b["batch"] and row[2] == l["mode"] and int(row[3]) == l["threads"] and int(row[5]) == l["context"]
-    near(float(row[6]), b["predicted"]["tokens_per_s"])
-for row, l, x in zip(table(p, "Memory", "Tokens/s")[0][1:], plan["limits"], explained, strict=True):
-    f = l["batches"][0]["predicted"]
+    near(float(row[6]), y["tokens_per_s"])
+for row, l, x in zip(table(p, "Memory", "Tokens/s")[0][1:], predicted, explained, strict=True):
+    f = l["batches"][0]
     near(float(row[1]), f["tokens_per_s"])
     near(float(row[2].split()[0]) * 1e6, f["step_ns"])
     most = max(x["binds"].values())
@@ -139,13 +140,13 @@ for row, l, x in zip(table(p, "Memory", "Tokens/s")[0][1:], plan["limits"], expl
     assert what == best["what"], (what, best)
     near(float(speed.split()[0]), best["tokens_per_s"])
 account = table(p, "Bytes")[0][1:]
-for i, (l, x) in enumerate(zip(plan["limits"], explained)):
+for i, (l, x) in enumerate(zip(predicted, explained)):
     assert [int(r[i + 1]) for r in account] == list(x["account"].values()), (account, x["account"])
     assert x["account"]["total"] == l["account_bytes"] and x["account"]["floor"] == l["floor_bytes"]
 steps = table(p, "Part", "Predicted, µs")
 assert len(steps) == 2
-for t, l in zip(steps, plan["limits"]):
-    f = l["batches"][0]["predicted"]
+for t, l in zip(steps, predicted):
+    f = l["batches"][0]
     parts = [float(r[1]) * 1e3 for r in t[1:]]
     near(parts[-1], f["step_ns"], 1e-5)
     near(sum(parts[:-1]), f["step_ns"], 1e-4)
@@ -154,8 +155,8 @@ for t, l in zip(steps, plan["limits"]):
     near(float(head[1]) * 1e3, f["head_ns"], 1e-4)
 layers = table(p, "Layer", "Hot", "Cold slots")
 assert len(layers) == 2
-for t, l in zip(layers, plan["limits"]):
-    f = l["batches"][0]["predicted"]["layers"]
+for t, l, y in zip(layers, decided, predicted):
+    f = y["batches"][0]["layers"]
     for i, row in enumerate(t[1:]):
         near(float(row[3]), f["active"][i], 1e-2)
         near(float(row[4]) * 1e3, f["attention_ns"][i])
@@ -182,8 +183,8 @@ for t in table(p, "Layer", "Active neurons"):
         assert shares == sorted(shares) and all(s >= x for s, x in zip(shares, (0.9, 4.9, 9.9, 19.9, 49.9))), r
 gains = table(p, "With", "tokens/s")
 assert len(gains) == 2
-for t, l, x in zip(gains, plan["limits"], explained):
-    near(float(t[1][1]), l["batches"][0]["predicted"]["tokens_per_s"])
+for t, l, x in zip(gains, predicted, explained):
+    near(float(t[1][1]), l["batches"][0]["tokens_per_s"])
     assert [r[0] for r in t[2:]] == [g["what"] for g in x["gains"]] and len(t) >= 6
     for r, g in zip(t[2:], x["gains"]):
         near(float(r[1]), g["tokens_per_s"])
@@ -208,8 +209,7 @@ telemetry()
     python3 - "$tmp/plan.json" "$1" > "$tmp/run.jsonl" <<'PY'
 import json, sys
 plan = json.load(open(sys.argv[1]))
-l = plan["limits"][0]
-f = l["batches"][0]["predicted"]
+l, f = plan["decisions"]["limits"][0], plan["predictions"]["limits"][0]["batches"][0]
 y = f["layers"]
 busy = sum(max(a, b) for a, b in zip(y["ffn_compute_ns"], y["ffn_memory_ns"]))
 wait = sum(max(0, i - max(a, b)) + x for i, a, b, x in zip(y["io_ns"], y["ffn_compute_ns"], y["ffn_memory_ns"], y["exposed_ns"]))
@@ -281,7 +281,7 @@ predicted_layers()
 import json, sys
 from page import load, table
 p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
-l = plan["limits"][0]
+l = plan["decisions"]["limits"][0]
 streamed = set(l["batches"][0].get("streamed", []))
 want = [name + (", streamed" if i in streamed else "") for i, name in enumerate(l["predictors"])]
 assert streamed and [r[-1] for r in table(p, "Layer", "Hot", "Cold slots")[0][1:]] == want, want
@@ -323,8 +323,8 @@ by_the_paper()
 import json, sys
 from page import load, table
 p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
-for t, l in zip(table(p, "Part", "Predicted, µs"), plan["limits"], strict=True):
-    step = l["batches"][0]["predicted"]["step_ns"]
+for t, l in zip(table(p, "Part", "Predicted, µs"), plan["predictions"]["limits"], strict=True):
+    step = l["batches"][0]["step_ns"]
     parts = [float(r[1]) * 1e3 for r in t[1:]]
     assert abs(parts[-1] / step - 1) < 1e-5 and abs(sum(parts[:-1]) / step - 1) < 1e-4, (parts, step)
 PY

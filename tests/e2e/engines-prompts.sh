@@ -51,7 +51,7 @@ solve() { # DEVICE OUT [...]
 }
 # state PLAN: engine, heights of batch sizes, lengths of prompts that have neurons
 state() { python3 -c "import json,sys
-p = json.load(open(sys.argv[1])); l = p['limits'][0]; q = l.get('prompt', {})
+p = json.load(open(sys.argv[1]))['decisions']; l = p['limits'][0]; q = l.get('prompt', {})
 print(p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in l['batches']], ':',
       *[t for t, n in zip(q.get('tokens', []), q.get('engine_neurons', [])) if n])" "$1"; }
 
@@ -77,14 +77,14 @@ as_without()
     solve plain "$tmp/plain.json" --max-batch 2 && solve many "$tmp/none.json" --max-batch 2 --engine none && python3 - "$tmp" << 'END'
 import json, sys
 plain, slow, none, many = (json.load(open(f'{sys.argv[1]}/{n}.json')) for n in ('plain', 'slow', 'none', 'many'))
-l = plain['limits'][0]
-assert slow['limits'][0] == l and none['limits'][0] == l
-m = many['limits'][0] # decoding is that without it, the account has room for it
-for key in l:
-    assert (l[key] == m[key]) == (key not in ('prompt', 'account_bytes', 'floor_bytes')), key
+for half in 'decisions', 'predictions':
+    l, m = plain[half]['limits'][0], many[half]['limits'][0] # decoding is that without it, the account has room for it
+    assert slow[half]['limits'][0] == l and none[half]['limits'][0] == l
+    for key in l:
+        assert (l[key] == m[key]) == (key not in ('prompt', 'account_bytes', 'floor_bytes')), key
 assert m['account_bytes'] > l['account_bytes'] + (1 << 20)
 p, q = l['prompt'], m['prompt']
-for i, n in enumerate(q['engine_neurons']):
+for i, n in enumerate(many['decisions']['limits'][0]['prompt']['engine_neurons']):
     a, b = (x['ffn_ns'][i] + x['wait_ns'][i] for x in (p, q))
     assert b < a if n else a == b, (i, n, a, b)
 assert p['attention_ns'] == q['attention_ns']
@@ -100,14 +100,14 @@ check "and its account without figures of the device" "$plan" check "$tmp/many.j
 tampered()
 {
     python3 -c "import json,sys
-p = json.load(open(sys.argv[1])); l = p['limits'][0]; q = l['prompt']; h = q['engine_neurons']
+p = json.load(open(sys.argv[1])); l = p['decisions']['limits'][0]; q = l['prompt']; h = q['engine_neurons']
 exec(sys.argv[3])
 json.dump(p, open(sys.argv[2], 'w'))" "$tmp/many.json" "$tmp/bad.json" "$1" && says 3 "$2" "$plan" check "$tmp/bad.json" $from "$tmp/many.sqlite"
 }
 check "a height that was changed is found" tampered "h[6] = 640" "prompt.ffn_ns[6] is"
 check "so is one less" tampered "h[7:] = [0, 0]" "the equations give"
 check "or one where there was none" tampered "h[3] = 64" "the equations give"
-check "heights that are left out" tampered "del q['engine_neurons']; del p['engine']" "limits[0]"
+check "heights that are left out" tampered "del q['engine_neurons']; del p['decisions']['engine']" "limits[0]"
 check "one of a pass that a batch size holds" tampered "h[1] = 64" "engine_neurons[1] is 64; passes of 2 tokens have 0"
 check "one that is too large" tampered "h[8] = 1344" "engine_neurons[8] is 1344"
 check "too few" tampered "h.pop()" "engine_neurons has 8 elements; 9 are needed"
@@ -133,17 +133,18 @@ check "where its buffers do not fit beside the plan prompts get none, and a note
 gives_way()
 {
     local bytes
-    bytes=$(python3 -c "import json,sys; print(json.load(open(sys.argv[1]))['limits'][0]['account_bytes'] - 16384)" "$tmp/many.json")
+    bytes=$(python3 -c "import json,sys; print(json.load(open(sys.argv[1]))['predictions']['limits'][0]['account_bytes'] - 16384)" "$tmp/many.json")
     memory=$bytes solve swift "$tmp/less.json" --chunk 256 --max-batch 2 --prove --certificate "$tmp/less.smt2" || return 1
     memory=$bytes solve swift "$tmp/without.json" --chunk 256 --max-batch 2 --engine none --prove || return 1
     is "$(state "$tmp/without.json")" "- 0 0 :" && state "$tmp/less.json" | grep -q '^opencl:0 0 0 : .*64 128 256$' && python3 - "$tmp" << 'END' || return 1
 import json, sys
-less, without = (json.load(open(f'{sys.argv[1]}/{n}.json'))['limits'][0] for n in ('less', 'without'))
-a, b = ([x['predicted']['tokens_per_s'] for x in l['batches']] for l in (less, without))
+plans = [json.load(open(f'{sys.argv[1]}/{n}.json')) for n in ('less', 'without')]
+less, without = (p['predictions']['limits'][0] for p in plans)
+a, b = ([x['tokens_per_s'] for x in l['batches']] for l in (less, without))
 print(a, b, less['gap'], without['gap'])
 assert all(x <= y for x, y in zip(a, b)) and sum(y / x for x, y in zip(a, b)) < 2 * 1.04
 assert less['gap'] > without['gap'] and less['prompt']['ffn_ns'][-1] < 0.5 * without['prompt']['ffn_ns'][-1]
-assert less['account_bytes'] <= less['memory_bytes']
+assert less['account_bytes'] <= plans[0]['decisions']['limits'][0]['memory_bytes']
 END
     "$plan" check -q "$tmp/less.json" $from "$tmp/swift.sqlite" --certificate "$tmp/less.smt2" &&
         unless_short "$plan" check -q "$tmp/less.json" $from "$tmp/swift.sqlite" --solve --memory "$bytes" --context 256 --form split --packed no --chunk 256 --max-batch 2 --prove
@@ -176,7 +177,7 @@ telemetry()
     "$run" generate --model "$packed" --plan "$tmp/many.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 --memory 1GiB \
         --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/many.json" << 'END'
 import json, sys
-s, q = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]['prompt']
+s, q = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['decisions']['limits'][0]['prompt']
 n = s['prompt']['tokens']
 height = [h for t, h in zip(q['tokens'], q['engine_neurons']) if t <= n][-1]
 print(n, height, s['engine']['heights'], s['prompt']['engine'], s['decode']['engine'])
@@ -204,7 +205,8 @@ fits()
         "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt "$(python3 -c "print('Once upon a time there was a cat. ' * 9)")" -n 8 --temp 0 \
             --engine plan --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
-s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
+s, p = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))
+l = {**p['decisions']['limits'][0], **p['predictions']['limits'][0]}
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
 assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None
 assert s['prompt']['engine']['neurons'] > 0 and s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']

@@ -101,11 +101,11 @@ rest_plan()
 import json, sys
 p = json.load(open(sys.argv[1]))
 zeros = [0] * 3
-for l in p['limits']:
+for l, x in zip(p['decisions']['limits'], p['predictions']['limits']):
     l['prefill_chunk'] = 64
-    l['prompt'] = {'tokens': [1, 16, 64], 'engine_neurons': [0, 0, 0], 'engine_rest': {'area_bytes': 655360, 'from_tokens': 16},
-                   'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros, 'read_bytes': zeros, 'head_ns': 0}
-p['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+    l['prompt'] = {'tokens': [1, 16, 64], 'engine_neurons': [0, 0, 0], 'engine_rest': {'area_bytes': 655360, 'from_tokens': 16}}
+    x['prompt'] = {'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros, 'read_bytes': zeros, 'head_ns': 0}
+p['decisions']['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
 json.dump(p, open(sys.argv[2], 'w'))
 END
 }

@@ -112,11 +112,11 @@ prompts_plan()
 import json, sys
 p = json.load(open(sys.argv[1]))
 zeros = [0] * 4
-for l in p['limits']:
-    l['prompt'] = {'tokens': [1, 6, 12, 256], 'engine_neurons': [0, 0, 640, 640], 'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros,
-                   'read_bytes': zeros, 'head_ns': 0}
+for l, x in zip(p['decisions']['limits'], p['predictions']['limits']):
+    l['prompt'] = {'tokens': [1, 6, 12, 256], 'engine_neurons': [0, 0, 640, 640]}
+    x['prompt'] = {'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros, 'read_bytes': zeros, 'head_ns': 0}
     l['prefill_chunk'] = 64
-p['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+p['decisions']['engine'], p['request'] = 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
 json.dump(p, open(sys.argv[2], 'w'))
 END
 }

@@ -19,11 +19,11 @@ cached() # each layer has slots, and no prefix, under the first two limits; the 
     python3 - "$plan" <<'P'
 import json, sys
 p = json.load(open(sys.argv[1]))
-assert p["layout"]["form"] == "tiles"
-for l in p["limits"][:2]:
-    b = l["batches"][0]
-    assert sum(map(sum, b["cold"])) > 0 and 0.3 < b["predicted"]["hit_rate"] < 0.99, (b["cold"], b["hot"][0], b["predicted"]["hit_rate"])
-assert p["limits"][2]["batches"][0]["predicted"]["read_bytes"] == 0
+assert p["decisions"]["layout"]["form"] == "tiles"
+for l, x in zip(p["decisions"]["limits"][:2], p["predictions"]["limits"]):
+    b, hits = l["batches"][0], x["batches"][0]["hit_rate"]
+    assert sum(map(sum, b["cold"])) > 0 and 0.3 < hits < 0.99, (b["cold"], b["hot"][0], hits)
+assert p["predictions"]["limits"][2]["batches"][0]["read_bytes"] == 0
 P
 }
 check "its cold cache has slots for experts" cached
@@ -33,8 +33,8 @@ planned_ahead() # PLAN 0|1...: of each limit
     python3 - "$@" <<'P'
 import json, sys
 p = json.load(open(sys.argv[1]))
-got = [int(l["io"]["experts_ahead"]) for l in p["limits"]]
-print(got, [l["batches"][0]["predicted"]["tokens_per_s"] for l in p["limits"]])
+got = [int(l["io"]["experts_ahead"]) for l in p["decisions"]["limits"]]
+print(got, [l["batches"][0]["tokens_per_s"] for l in p["predictions"]["limits"]])
 assert got == [int(x) for x in sys.argv[2:]]
 P
 }
@@ -88,8 +88,9 @@ as_planned() # token by token, over what the trace was made of
     "$run" generate --model "$pack" --plan "$plan" --memory "$1" --prompt "$(rows 2)" -n 1 --temp 0 --prefill-chunk 1 --json -q > "$tmp/run" &&
         python3 - "$plan" "$tmp/run" "$1" <<'P'
 import json, sys
-limit = next(l for l in json.load(open(sys.argv[1]))["limits"] if l["memory_bytes"] == int(sys.argv[3]))
-planned = limit["batches"][0]["predicted"]
+plan = json.load(open(sys.argv[1]))
+at = [l["memory_bytes"] for l in plan["decisions"]["limits"]].index(int(sys.argv[3]))
+planned = plan["predictions"]["limits"][at]["batches"][0]
 run = json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
 mb, hits = run["read_bytes"] / run["tokens"], run["cold_hit_rate"]
 print(f'bytes a token: {mb:.0f}, planned {planned["read_bytes"]:.0f}; hits {hits:.3f}, planned {planned["hit_rate"]:.3f}')
@@ -112,7 +113,7 @@ def count(plan, *options):
 said = {}
 for value in ("true", "false", None):
     p = json.load(open(plan))
-    for l in p["limits"]:
+    for l in p["decisions"]["limits"]:
         l["io"].pop("experts_ahead")
         if value:
             l["io"]["experts_ahead"] = value == "true"
@@ -159,7 +160,7 @@ prompted() # a prompt uses all experts, one after the other, and yet finds what 
     "$run" generate --model "$pack" --plan "$plan" --memory "$more" --prompt "$(rows 3)" -n 1 --temp 0 --prefill-chunk 64 --json -q > "$tmp/run" &&
         python3 - "$plan" "$tmp/run" "$more" <<'P'
 import json, sys
-limit = next(l for l in json.load(open(sys.argv[1]))["limits"] if l["memory_bytes"] == int(sys.argv[3]))
+limit = next(l for l in json.load(open(sys.argv[1]))["decisions"]["limits"] if l["memory_bytes"] == int(sys.argv[3]))
 slots = [c[0] for c in limit["batches"][0]["cold"]]
 run = json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
 share = sum(slots) / (len(slots) * 16 * 2)

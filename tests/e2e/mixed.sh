@@ -20,7 +20,7 @@ model()
 logits() { "$BIN/thermo-run" logits -q --model "$tmp/m.thermo" --plan "$tmp/p.json" --tokens "$tokens" "$@"; }
 resident() { logits --memory 64MiB > "$tmp/resident" && [ -s "$tmp/resident" ]; }
 streamed() { logits "$@" > "$tmp/streamed" && cmp "$tmp/resident" "$tmp/streamed"; }
-exceptions() { python3 -c 'import json,sys; t=json.load(open(sys.argv[1]))["layout"]["types"]; assert [e["layers"] for e in t.get("exceptions",[])] == eval(sys.argv[2]), t' "$tmp/p.json" "$1"; }
+exceptions() { python3 -c 'import json,sys; t=json.load(open(sys.argv[1]))["decisions"]["layout"]["types"]; assert [e["layers"] for e in t.get("exceptions",[])] == eval(sys.argv[2]), t' "$tmp/p.json" "$1"; }
 near()
 {
     "$BIN/thermo-pack" verify -q --json --model "$tmp/$1.gguf" --traces "$tmp/$1.h5" "$tmp/m.thermo" > "$tmp/verify.json" &&

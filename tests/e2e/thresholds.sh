@@ -66,7 +66,7 @@ tiles()
         trace && solve "$@" && "$BIN/thermo-plan" check -q "$tmp/plan.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" && pack &&
         python3 - "$tmp/plan.json" << 'EOF'
 import json, sys
-p = json.load(open(sys.argv[1]))
+p = json.load(open(sys.argv[1]))["decisions"]
 print(p["layout"]["form"], p["limits"][0]["mode"])
 assert (p["layout"]["form"] == "tiles") == (p["limits"][0]["mode"] == "dense")
 EOF

@@ -56,7 +56,7 @@ same_weights()
         near "$tmp/want" "$tmp/f32" 1e-4 && near "$tmp/want" "$tmp/q8" 0.1
 }
 
-form() { python3 -c 'import json,sys; l=json.load(open(sys.argv[1]))["layout"]; assert [l["form"], l["types"]["down"]] == sys.argv[2:], l' "$tmp/plan.json" "$@"; }
+form() { python3 -c 'import json,sys; l=json.load(open(sys.argv[1]))["decisions"]["layout"]; assert [l["form"], l["types"]["down"]] == sys.argv[2:], l' "$tmp/plan.json" "$@"; }
 # As above, from a file's own bytes. TYPE
 tiles()
 {

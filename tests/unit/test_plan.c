@@ -1,5 +1,5 @@
 /* Plans: what is written is read back the same, the text is canonical, broken structs are refused. */
-#include "common/plan/plan.h"
+#include "common/plan/plan_fields.h"
 #include "tests/layout_sample.h"
 #include "tests/plan_sample.h"
 #include "tests/test.h"
@@ -120,7 +120,7 @@ static void test_rules(void)
     WITH(p.request.prompt_weight, 2e6, "request.prompt_weight");
     WITH(p.request.prefill_chunk, 32, "limits[0].prefill_chunk is not what");
     WITH(p.request.n_weights, 1, "limits[0].batches (by batch_weights) is not what");
-    WITH(p.request.weight[1], 65, "request.batch_weights[1] is not a whole number from 1 to 64");
+    WITH(p.request.weight[1], 65, "request.batch_weights[1] is 65; 1..64");
     WITH(p.request.weight[0], 0, "request.batch_weights[0]");
     WITH(p.request.recall, 1.5, "request.recall");
     p.limits[1].batches[0].hot[0] = 192; /* not the whole of 200, but whole clusters */
@@ -163,7 +163,7 @@ static void mixed_types(void)
     for (int i = 0; i < p.n_limits; i++)
         p.limits[i].n_coalesce = 0; /* sized for units of the other types */
     CHECK_MSG(plan_text(&p, &text, &len, &e) == 0, "%s", e.msg);
-    CHECK(strstr(text, "\n        { \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }\n      ],\n      \"gate\": \"Q4_0\",\n"));
+    CHECK(strstr(text, "\n          { \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }\n        ],\n        \"gate\": \"Q4_0\",\n"));
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
@@ -174,7 +174,7 @@ static void mixed_types(void)
     CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q8_0\" }, { \"up\": \"F16\", \"layers\": [1] }", &e), "another exception"));
     CHECK(strstr(said_of(text, "{ \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }", "{ \"layers\": [1] }", &e), "names no type"));
     CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q9\" }", &e), "exceptions[0].up is 'Q9'"));
-    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"side\": \"Q8_0\" }", &e), "unknown key 'side'"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"side\": \"Q8_0\" }", &e), "exceptions[0] has an unknown key"));
     CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q6_K\" }", &e),
                  "Q6_K, whose quant blocks of 256 do not divide rows of 64"));
     free(text);
@@ -217,7 +217,7 @@ static void check_engine(struct plan *p)
     free(again);
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 65", &e), "whole clusters of 64"));
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 99999999", &e), "engine_neurons"));
-    CHECK(strstr(said_of(text, "\"ffn_engine_ns\"", "\"ffn_engine_us\"", &e), "unknown key"));
+    CHECK(strstr(said_of(text, "\"ffn_engine_ns\"", "\"ffn_engine_us\"", &e), "has no 'ffn_engine_ns'"));
     CHECK(strstr(said_of(text, "\"engine\": \"opencl:0\"", "\"engine\": \"open cl\"", &e), "printable"));
     free(text);
     b->engine_neurons = 0;
@@ -245,7 +245,7 @@ static void check_prompt(struct plan *p)
     CHECK(plan_prompt_ns(&of, 1) == 42 && plan_prompt_ns(&of, 4) == 97 && plan_prompt_ns(&of, 0) == 0);
     CHECK(fabs(plan_prompt_ns(&of, 2) - (35 + 55 / 3.0 + 7)) < 1e-9 && plan_prompt_ns(&of, 8) == 187);
     CHECK(fabs(plan_prompt_tokens_per_s(&of) - 4e9 / 90) < 1e-3);
-    CHECK(strstr(said_of(text, "\"tokens\": [1, 4]", "\"tokens\": [4, 4]", &e), "limits[1].prompt.tokens[1] is not a whole number from 5"));
+    CHECK(strstr(said_of(text, "\"tokens\": [1, 4]", "\"tokens\": [4, 4]", &e), "limits[1].prompt.tokens[1] is 4; 5.."));
     CHECK(strstr(said_of(text, "\"tokens\": [1, 4]", "\"tokens\": [0, 4]", &e), "prompt.tokens[0]"));
     CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [5, -1]", &e), "prompt.wait_ns[1]"));
     CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [0]", &e), "2 are needed"));
@@ -355,10 +355,10 @@ static void check_guesses_of(struct plan *p)
     CHECK(strstr(said_of(text, pass, "\"pass_ns\": [8.1e+07, 9e+07, 1e+08, 1.26e+08]", &e), "limits[1].guesses."));
     CHECK(strstr(said_of(text, best, "\"best\": [1, ", &e), "guesses.best has 3 elements; 2 are needed"));
     CHECK(strstr(said_of(text, best, "\"best\": [8], \"b\": [", &e), "unknown key 'b'"));
-    CHECK(strstr(said_of(text, tokens, "\"tokens\": [2, 3, 4, 8]", &e), "2 for the first of its tokens, not 1"));
-    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 2, 8]", &e), "guesses.tokens[2] is not a whole number from 3 to 16"));
-    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 4, 17]", &e), "guesses.tokens[3] is not a whole number from 5 to 16"));
-    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1]", &e), "guesses.tokens is not an array of 2 to 5 lengths"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [2, 3, 4, 8]", &e), "guesses.tokens[0] is 2; 1 is needed"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 2, 8]", &e), "guesses.tokens[2] is 2; 3..16"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 4, 17]", &e), "guesses.tokens[3] is 17; 5..16"));
+    CHECK(strstr(said_of(text, tokens, "\"tokens\": [1]", &e), "guesses.tokens is not an array of 2 to 5 numbers"));
     CHECK(strstr(said_of(text, tokens, "\"tokens\": [1, 2, 4, 9]", &e), "limits[1].guesses."));
     CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.6, 1]", &e), "acceptance[1] is 1; shares are above 0 and below 1"));
     CHECK(strstr(said_of(text, acceptance, "\"acceptance\": [0.6, 0.6]", &e), "acceptance[1] is 0.6; shares"));
@@ -511,7 +511,7 @@ static void check_work(struct plan *p)
     CHECK(strstr(said_of(text, was, "\"engine_work\": [\"ffn\", \"ffn\", \"attention\"]", &e),
                  "engine_work[0] is 'ffn'; passes of 1 tokens have 'all'"));
     CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\"]", &e), "engine_work has 2 elements; 3 are needed"));
-    CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\", 2]", &e), "prompt.engine_work[2] is none of"));
+    CHECK(strstr(said_of(text, was, "\"engine_work\": [\"all\", \"ffn\", 2]", &e), "prompt.engine_work[2] is not a string"));
     CHECK(strstr(said_of(text, was, "\"engine_work\": \"all\"", &e), "prompt.engine_work is not an array"));
     CHECK(strstr(said_of(text, "\"engine_work\": \"all\"", "\"engine_work\": \"ffn\"", &e), "is 'ffn'; known: head, attention, all"));
     free(text);
@@ -540,6 +540,41 @@ static void check_own(struct plan *p)
     l->gap_of_layouts = 0;
 }
 
+/* What later revisions may add: keys that may be ignored, by their paths, and features that must be refused. */
+static void check_growth(const char *text)
+{
+    struct err e = { 0 };
+    const char *format = "\"format\":", *kv = "\"kv\": \"f16\",";
+    char with[256];
+    CHECK(!strcmp(said_of(text, format, "\"features\": {}, \"format\":", &e), ""));
+    CHECK(strstr(said_of(text, format, "\"steam\": [1], \"format\":", &e), "has an unknown key 'steam'"));
+    CHECK(!strcmp(said_of(text, format, "\"features\": { \"ignore\": [\"steam\"] }, \"steam\": [1], \"format\":", &e), ""));
+    CHECK(strstr(said_of(text, format, "\"features\": { \"refuse\": [\"steam\"] }, \"format\":", &e), "needs the feature 'steam'") &&
+          e.code == ERR_UNSUPPORTED);
+    CHECK(strstr(said_of(text, format, "\"features\": { \"Refuse\": [] }, \"format\":", &e), "features is not an object"));
+    CHECK(strstr(said_of(text, format, "\"features\": [], \"format\":", &e), "features"));
+    snprintf(with, sizeof with, "%s", "\"kv\": \"f16\", \"steam\": 1,");
+    CHECK(strstr(said_of(text, kv, with, &e), "decisions.limits[0] has an unknown key 'steam'"));
+    char *both = malloc(strlen(text) + 256), *at = strstr(text, kv);
+    sprintf(both, "%.*s%s%s", (int)(at - text), text, with, at + strlen(kv));
+    CHECK(!strcmp(said_of(both, format, "\"features\": { \"ignore\": [\"decisions.limits[].steam\"] }, \"format\":", &e), ""));
+    CHECK(strstr(said_of(both, format, "\"features\": { \"ignore\": [\"limits[].steam\"] }, \"format\":", &e), "unknown key 'steam'"));
+    free(both);
+}
+
+/* Rows stand in the order of the text, which is sorted; what is left out may be absent. */
+static void check_order(const struct plan_object *of)
+{
+    for (int i = 0; i < of->n; i++) {
+        const struct plan_field *f = &of->field[i];
+        CHECK_MSG(!i || strcmp(of->field[i - 1].key, f->key) < 0, "%s", f->key);
+        CHECK_MSG((f->kind == PLAN_OBJECT || f->kind == PLAN_OBJECTS) == (f->of != NULL), "%s", f->key);
+        CHECK_MSG(f->kind != PLAN_NAME || (f->names && f->most < 16), "%s", f->key);
+        if (f->of)
+            check_order(f->of);
+    }
+}
+
 int main(void)
 {
     mixed_types();
@@ -559,7 +594,7 @@ int main(void)
     CHECK(plan_hot(&p, &p.limits[0].batches[0], 1, 1, 0) == p.limits[0].batches[0].hot[6]);
     CHECK(plan_cold(&p, &p.limits[0].batches[0], 2, 1) == 5);
     CHECK(strstr(text, "\"predictors\": []") && strstr(text, "\"none\""));
-    CHECK(strstr(text, "\n            [[0, 64], [200, 0]],\n") != NULL); /* one line per layer */
+    CHECK(strstr(text, "\n              [[0, 64], [200, 0]],\n") != NULL); /* one line per layer */
     free(again);
     plan_done(&q);
 
@@ -567,7 +602,7 @@ int main(void)
     struct plan_request asked = p.request;
     p.request = (struct plan_request){ .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1,
                                        .prompt_weight = PLAN_PROMPT_WEIGHT };
-    CHECK(plan_text(&p, &again, &len_again, &e) == 0 && strstr(again, "\"request\": {},\n"));
+    CHECK(plan_text(&p, &again, &len_again, &e) == 0 && strstr(again, "\"request\": {\n    \"rlimit\": 1000000\n  },\n"));
     CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
     free(again);
     plan_done(&q);
@@ -587,6 +622,8 @@ int main(void)
     CHECK(strstr(said_of(text, "\"thermocline-plan\"", "\"thermo-plan\"", &e), "was made by a version before 0.2.0; make it again with"));
     CHECK(e.code == ERR_UNSUPPORTED);
     CHECK(strstr(said_of(text, "\"thermocline-plan\"", "\"thermo-plans\"", &e), "is not a plan"));
+    check_growth(text);
+    check_order(&plan_root);
     check_engine(&p);
     check_prompt(&p);
     check_guesses_of(&p);

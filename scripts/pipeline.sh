@@ -183,7 +183,7 @@ hardware_of() # DATABASE DEVICE
 }
 
 trace_hashes() { grep -E -m 2 '^ +"(content_)?hash": ' | tr -dc '0-9a-f\n' | tr '\n' ' '; }
-layout_of() { sed -n '/^  "layout": {/,/^  }/s/^    "hash": "\(.*\)".*/\1/p' < "$1"; }
+layout_of() { sed -n '/^    "layout": {/,/^    }/s/^      "hash": "\(.*\)".*/\1/p' < "$1"; }
 version_of() { "$programs/$1" --version | tr '\n' ' '; }
 
 # ---- records ----

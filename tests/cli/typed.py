@@ -231,7 +231,7 @@ def history():
 
 
 def at_once():
-    """Each read waits 20 ms: a pass takes seconds, and Ctrl-C does not wait for it."""
+    """Each read waits 20 ms: a pass takes a dozen seconds, and Ctrl-C does not wait for it."""
     gate = f'{folder}/gate'
     c = Chat('--io', 'pread', '--no-history', '-t', '1', n='60', memory='13MiB', env={'LD_PRELOAD': slow, 'SLOW_GATE': gate, 'SLOW_MS': '20'})
     c.send('Tell me a long story.\n')
@@ -248,7 +248,7 @@ def at_once():
     took = time.monotonic() - t
     os.remove(gate)
     print(f'# Ctrl-C took {took:.2f} s')
-    point(took < 2, 'Ctrl-C ends an answer in the middle of a pass', f'{took}')
+    point(took < 5, 'Ctrl-C ends an answer in the middle of a pass', f'{took}')
     c.type('And then?')
     point(len(c.messages()) == 2, 'and the talk goes on')
     c.end()

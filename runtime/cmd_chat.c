@@ -39,6 +39,8 @@ static const struct opt_usage usage = {
 struct args {
     struct generate_args g;
     int commands, no_history;
+    const char *session;
+    char *pages;                   /* the folder beside it, or NULL */
 };
 
 struct talk {
@@ -93,7 +95,7 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
 {
     enum { GUESS_MTP = 2 };
     struct generate_args *g = &a->g;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 12] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 13] = { 0 };
     int k = setup_options(o, &g->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
@@ -112,6 +114,10 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
         { .name = "commands", .type = OPT_FLAG, .dest = &a->commands,
           .help = "Take commands (/save, /load, ...) from what is no terminal, too. Whoever writes those lines can read and write files as "
                   "you can; without it a line that begins with / is a message there." },
+        { .name = "session", .type = OPT_STRING, .dest = &a->session, .arg = "FILE", .file = OPT_WRITE, .beside = ".kv",
+          .help = "Go on with the conversation of this file, where it is there, and keep it there after each answer, as /save does; "
+                  "what the model has read of it is in the folder FILE.kv (--prefix-cache, where another is not given). --system is for "
+                  "a new one." },
         { .name = "no-history", .type = OPT_FLAG, .dest = &a->no_history,
           .help = "Keep no file of what is typed at a terminal. Else a line is kept, for Up and Ctrl-R in later runs, in "
                   "~/.local/state/thermocline/chat-history, which nobody else may read, at most 64 KiB; not if a space begins it, and not "
@@ -136,7 +142,7 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
         return err_set(e, ERR_USAGE, g->mtp ? "--mtp belongs to --guess mtp" : "--guess mtp belongs to --mtp");
     if (r == 0)
         hand_on(o, argc, argv, more);
-    return r;
+    return r == 0 && a->session && !g->prefix_cache && !g->mtp ? kept_pages(a->session, more, &a->pages, e) : r;
 }
 
 /* ---- Ctrl-C ---- */
@@ -364,7 +370,7 @@ static int answer(struct talk *t, struct err *e)
         r = file_stdout(e);
     if (r == 0 && (t->answer.len || t->thought.len))
         r = add(t, "assistant", t->answer.len ? t->answer.s : "", t->thought.len ? t->thought.s : NULL, e);
-    return r;
+    return r == 0 && t->a->session ? messages_save(&t->chat, t->a->session, 0, e) : r;
 }
 
 /* ---- commands ---- */
@@ -550,6 +556,8 @@ static int converse(struct talk *t, struct err *e)
     int r = t->terminal && !t->a->g.json ? typed_open(&t->typed, cap, !t->a->no_history, t->asked, e)
                                          : lines_open(&t->lines, stdin, cap, e);
     r = r < 0 ? r : begin(t, e);
+    if (r == 0 && t->a->session && access(t->a->session, F_OK) == 0)
+        r = files(t, "loaded from", messages_load(&t->chat, t->a->session, e), t->a->session);
     while (r == 0 && !cancel_asked(t->asked) && (r = read_message(t, &message, e)) != 0) {
         r = r < 0 ? r : message.len ? take_message(t, &message, e) : 0;
         if (r < 0 && t->a->g.json) {
@@ -611,12 +619,13 @@ int cmd_chat(int argc, char **argv)
 {
     struct args a = { 0 };
     struct err e = { 0 };
-    const char **more = calloc((size_t)argc + 1, sizeof *more);
+    const char **more = calloc((size_t)argc + 3, sizeof *more);
     generate_args_init(&a.g);
     a.g.n = -1;
     int r = more ? parse(&a, argc, argv, more, &e) : err_set(&e, ERR_NOMEM, "out of memory for options");
     if (r == 0)
         r = talk(&a, more, file_catch_interrupt(), &e);
+    free(a.pages);
     free(more);
     if (r == ERR_INTR)
         return err_exit_status(r);

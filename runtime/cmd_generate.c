@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct opt_usage usage = {
     "thermo-run generate", "",
@@ -52,6 +53,9 @@ static int check(const struct generate_args *a, struct err *e)
         { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },
     }, excludes[] = {
         { prompts && best, "--best-of", "--prompts" },
+        { a->session && prompts, "--session", "--prompts" },
+        { a->session && best, "--session", "--best-of" },
+        { a->session && a->chat, "--session", "--chat: thermo-run chat has it" },
         { prompts && a->prompt, "--prompt", "--prompts" },
         { prompts && a->prompt_file, "--prompt-file", "--prompts" },
         { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
@@ -69,7 +73,7 @@ static int check(const struct generate_args *a, struct err *e)
 /* more: what is the library's. */
 static int parse(struct generate_args *a, int argc, char **argv, const char **more, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 34] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 35] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
@@ -107,6 +111,10 @@ static int parse(struct generate_args *a, int argc, char **argv, const char **mo
           .help = "With --prompts: where results go; FILE.partial until all are there.", .def = "standard output" },
         { .name = "resume", .type = OPT_FLAG, .dest = &a->resume,
           .help = "With --output: continue an interrupted run from FILE.partial." },
+        { .name = "session", .type = OPT_STRING, .dest = &a->session, .arg = "FILE", .file = OPT_WRITE, .beside = ".kv",
+          .help = "Go on with the text of this file, where it is there: the prompt, which may be left out then, comes behind it. The text "
+                  "and what was made are kept there; what the model has read of it is in the folder FILE.kv (--prefix-cache, where "
+                  "another is not given)." },
         { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
           .help = "With --prompts: how many are made at once; no more than the plan is for.", .def = "the plan's" },
         { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
@@ -163,6 +171,7 @@ struct run {
     int n, n_prompt;
     int64_t start_ns;
     uint64_t first_ns;          /* until the first token; 0: there is none */
+    struct kept_tokens tokens;  /* with --session: all of the text */
     struct err why;             /* of the sink: no memory */
 };
 
@@ -227,6 +236,8 @@ static int take(void *ctx, const struct thermo_event *ev)
     if (!r->first_ns && (ev->type == THERMO_TOKEN || !strcmp(ev->stop, "eos")))
         r->first_ns = (uint64_t)(progress_now_ns() - r->start_ns);
     m->n = ev->n_tokens;
+    if (r->a->session && ev->type == THERMO_TOKEN && ev->token >= 0)
+        kept_tokens_add(&r->tokens, ev->token, &r->why);
     if (r->a->best_of) {
         if (kept_add(&m->text, mark, strlen(mark), &r->why) == 0)
             kept_add(&m->text, ev->text, ev->text_bytes, &r->why);
@@ -245,6 +256,55 @@ static int take(void *ctx, const struct thermo_event *ev)
     return 0;
 }
 
+/* ---- a session ---- */
+
+static const char *piece(void *t, int32_t id, size_t *bytes)
+{
+    return thermo_piece(t, id, bytes);
+}
+
+/* Tokens of the file, and of the prompt behind them, without what a text begins with. */
+static int tokens_of(struct run *r, struct thermo *t, const char *prompt, size_t len, size_t room, struct err *e)
+{
+    struct thermo_error why = { 0 };
+    int32_t *first = NULL, *ids = NULL;
+    size_t n_first = 0, n = 0;
+    int there = access(r->a->session, F_OK) == 0;
+    int c = there ? kept_tokens_load(&r->tokens, r->a->session, room / 2, piece, t, e) : 0, goes_on = r->tokens.n > 0;
+    if (c == 0 && ((c = thermo_tokenize(t, "", 0, 0, &first, &n_first, &why)) < 0 ||
+                   (c = thermo_tokenize(t, prompt, len, 0, &ids, &n, &why)) < 0))
+        err_set(e, c, "%s", why.message);
+    for (size_t i = goes_on ? n_first : 0; i < n && c == 0; i++)
+        c = kept_tokens_add(&r->tokens, ids[i], e);
+    thermo_free(first);
+    thermo_free(ids);
+    return c;
+}
+
+static int submit_session(struct run *r, struct thermo *t, const char *prompt, size_t len, size_t room, struct thermo_error *why)
+{
+    struct err e = { 0 };
+    char *fields = NULL;
+    uint64_t id;
+    int c = tokens_of(r, t, prompt, len, room, &e);
+    struct js *j = js_object(), *all = js_array();
+    for (int i = 0; i < r->tokens.n; i++)
+        js_append_int(all, r->tokens.ids[i]);
+    js_set(j, "tokens", all);
+    if (c == 0 && !(fields = js_text(j, 0, 0)))
+        c = err_set(&e, ERR_NOMEM, "out of memory for a text of %d tokens", r->tokens.n);
+    js_free(j);
+    if (c < 0) {
+        why->code = c;
+        snprintf(why->message, sizeof why->message, "%s", e.msg);
+    } else {
+        const struct thermo_request q = { .size = sizeof q, .fields = fields, .fields_bytes = strlen(fields) };
+        c = thermo_submit(t, &q, take, r, &id, why);
+    }
+    free(fields);
+    return c;
+}
+
 /* The prompt, once files are read and before the model is. */
 static int ask(void *ctx, struct thermo *t, size_t room, struct thermo_error *why)
 {
@@ -254,7 +314,8 @@ static int ask(void *ctx, struct thermo *t, size_t room, struct thermo_error *wh
     char *text = NULL, fields[40];
     size_t len;
     uint64_t id;
-    int c = prompt_text(a->prompt, a->prompt_file, room, &text, &len, &e);
+    int none = a->session && !a->prompt && !a->prompt_file && access(a->session, F_OK) == 0;
+    int c = prompt_text(none ? "" : a->prompt, a->prompt_file, room, &text, &len, &e);
     if (c < 0) {
         why->code = c;
         snprintf(why->message, sizeof why->message, "%s", e.msg);
@@ -263,7 +324,7 @@ static int ask(void *ctx, struct thermo *t, size_t room, struct thermo_error *wh
     snprintf(fields, sizeof fields, "{\"choices\": %d}", r->n);
     const struct thermo_request q = { .size = sizeof q, .prompt = text, .prompt_bytes = len, .fields = fields,
                                       .fields_bytes = strlen(fields) };
-    c = thermo_submit(t, &q, take, r, &id, why);
+    c = a->session ? submit_session(r, t, text, len, room, why) : thermo_submit(t, &q, take, r, &id, why);
     if (c == 0 && !a->json && !a->no_echo && !a->chat) {
         print_data(text, len);
         fflush(stdout);
@@ -331,6 +392,8 @@ static int one_text(struct run *r, struct err *e)
         c = err_set(e, r->of->error.code, "%s", r->of->error.message);
     if (c < 0 && c != ERR_INTR)
         return c;
+    if (r->a->session && kept_tokens_save(&r->tokens, r->a->session, piece, r->t, e) < 0)
+        return e->code;
     if (conclude(r, &late) < 0 && c == 0) {
         *e = late;
         return late.code;
@@ -422,7 +485,8 @@ static int generate(const struct generate_args *a, const char *const *more, stru
     struct run r = { .a = a, .n = a->best_of ? a->best_of : 1 };
     struct thermo_error why = { 0 };
     const struct thermo_options o = { .size = sizeof o, .more = more, .cancel = (int *)(void *)asked, .sequences = a->best_of,
-                                      .requests = r.n, .reserved_per_token = a->best_of ? KEPT_PER_TOKEN : 0, .before = ask,
+                                      .requests = r.n, .before = ask,
+                                      .reserved_per_token = a->best_of ? KEPT_PER_TOKEN : a->session ? KEPT_SESSION_PER_TOKEN : 0,
                                       .before_ctx = &r };
     r.of = calloc((size_t)r.n, sizeof *r.of);
     int c = r.of ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d continuations", r.n);
@@ -435,6 +499,7 @@ static int generate(const struct generate_args *a, const char *const *more, stru
     for (int i = 0; r.of && i < r.n; i++)
         kept_free(&r.of[i].text);
     free(r.of);
+    kept_tokens_free(&r.tokens);
     return c;
 }
 
@@ -442,14 +507,18 @@ int cmd_generate(int argc, char **argv)
 {
     struct generate_args a;
     struct err e = { 0 };
-    const char **more = calloc((size_t)argc + 1, sizeof *more);
+    const char **more = calloc((size_t)argc + 3, sizeof *more);
+    char *pages = NULL;
     generate_args_init(&a);
     int r = more ? parse(&a, argc, argv, more, &e) : err_set(&e, ERR_NOMEM, "out of memory for options");
+    if (r == 0 && a.session && !a.prefix_cache && !a.mtp)
+        r = kept_pages(a.session, more, &pages, &e);
     if (r == 0) {
         struct cancel *asked = file_catch_interrupt();
         r = a.prompts ? generate_prompts(&a, more, asked, &e) : generate(&a, more, asked, &e);
     }
     generate_args_done(&a);
+    free(pages);
     free(more);
     if (r == ERR_INTR)
         return err_exit_status(r);

@@ -350,7 +350,7 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
 static void end_store(struct generate_set *g)
 {
     enum { END_MS = 5000 };
-    for (int i = 0; g->store && i < END_MS && engine_store_prefixes(g->engine); i++)
+    for (int i = 0; g->store && g->engine && i < END_MS && engine_store_prefixes(g->engine); i++)
         poll(NULL, 0, 1);
     if (g->engine && g->store)
         engine_use_store(g->engine, NULL, (struct hash128){ 0 });

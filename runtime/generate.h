@@ -31,6 +31,7 @@ struct generate_args {
     const char *draft, *draft_plan, *mtp;
     uint64_t draft_memory;
     const char *prefix_cache;   /* DIR, or NULL */
+    const char *session;        /* of generate */
     uint64_t prefix_bytes;
     int states;                 /* of recurrent layers, kept in memory; 0: with prefix_cache GENERATE_STATES, else none */
     void (*wake)(void *ctx);    /* when there is something to do: from any thread; or NULL */

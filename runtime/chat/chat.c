@@ -352,7 +352,7 @@ static size_t last_message(const struct chat *c, const char *text)
     const char *found = NULL, *says = NULL;
     for (int i = 0; i < c->of.n; i++)
         says = strcmp(c->of.all[i].role, "user") ? says : c->of.all[i].content;
-    for (const char *at = text; says && *says && (at = strstr(at, says)); at++)
+    for (const char *at = text; says && *says && (at = strstr(at, says)); at += strlen(says))
         found = at;
     return found ? (size_t)(found - text) : 0;
 }

@@ -166,6 +166,8 @@ INPUTS = {
     'engine': lambda c: [(['--engine', 'opencl'], None), (['--engine', 'x' * ARGUMENT], None)],
     'engine-height': lambda c: [(['--engine', 'opencl', '--engine-height', ','.join(['1:1'] * (ARGUMENT // 4))], None)],
     'prefix-cache': lambda c: [(['--prefix-cache', 'x' * ARGUMENT], None), (['--prefix-cache', 'prefixes'], None)],
+    'session': lambda c: of_file('session', *(conversations() if c == 'chat' else [write('ids.json', (b'{"tokens": [', 1), (b'5,', MIB),
+                                                                                         (b'5], "pieces": ""}', 1))])),
     'engine-cache': lambda c: [(['--engine', 'opencl', '--engine-cache', 'x' * ARGUMENT], None)],
 }
 # What comes without an option: name, extra words, standard input.

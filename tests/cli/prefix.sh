@@ -28,10 +28,51 @@ served() # TEST OPTION...
 check "two conversations with one place" served turns
 check "the same, each turn by a process of its own" served restarts
 check "bytes flipped, cut, added, swapped, and a link" served damaged
-TRIALS=${short:+6} check "killed while it writes" served killed
+TRIALS=${short:+9} check "killed while it writes" served killed
 check "two processes within one bound; what is used stays" served bounded
 check "another KV type's pages" served others
 check "no room to write" served full
+# ---- sessions ----
+gen() { "$run" generate "${files[@]}" -q --temp 0 --ignore-eos --json "$@" 2> "$tmp/err" || { cat "$tmp/err" >&2; return 1; }; }
+read_of() { sed -n 's/.*"prompt":{[^}]*"tokens":\([0-9]*\).*/\1/p' "$1" | tail -n 1; }
+text_session() # a text in three runs is that of one; each run reads what is new
+{
+    local start='Once upon a time there was a little girl who had a red ball and a blue ball and she liked to play'
+    gen --prompt "$start" -n 60 > "$tmp/whole" && rm -rf "$tmp/s.json" "$tmp/s.json.kv" &&
+        gen --prompt "$start" -n 20 --session "$tmp/s.json" > "$tmp/s1" && gen -n 25 --session "$tmp/s.json" > "$tmp/s2" &&
+        gen -n 15 --session "$tmp/s.json" > "$tmp/s3" || return 1
+    cat "$tmp/s1" "$tmp/s2" "$tmp/s3" | grep -o '"id":[0-9]*' > "$tmp/parts"
+    grep -o '"id":[0-9]*' "$tmp/whole" | cmp - "$tmp/parts" || return 1
+    [ "$(read_of "$tmp/s3")" -le 33 ] || { echo "read: $(read_of "$tmp/s1") $(read_of "$tmp/s2") $(read_of "$tmp/s3")"; return 1; }
+    gen --prompt ' and then' -n 5 --session "$tmp/s.json" > "$tmp/s4" && gen --no-echo -n 5 --session "$tmp/s.json" > "$tmp/s5"
+}
+check "generate --session goes on where it was" text_session
+check "a session of nothing" fails 2 'prompt' "$run" generate "${files[@]}" --session "$tmp/new.json"
+check "a session and the best of several" fails 2 'does not go with' "$run" generate "${files[@]}" --session "$tmp/new.json" --prompt x --best-of 2
+printf '{"tokens": [5, 6], "pieces": "00000000000000000000000000000000"}' > "$tmp/other.json"
+check "a session of another model" fails 5 'other tokens' "$run" generate "${files[@]}" --session "$tmp/other.json"
+printf '{"tokens": [5, -6], "pieces": ""}' > "$tmp/wrong.json"
+check "a file that is no session" fails 3 'tokens\[1\] is no token' "$run" generate "${files[@]}" --session "$tmp/wrong.json"
+printf '{%% for m in messages %%}{{ m.content }}. {%% endfor %%}' > "$tmp/template"
+talk() { "$run" chat "${files[@]}" -q --json --temp 0 -n 12 --chat-template "$tmp/template" "$@" 2> "$tmp/err" || { cat "$tmp/err" >&2; return 1; }; }
+chat_session()
+{
+    printf '{"content": "%s"}\n' 'Once there was a girl with a ball and a dog who lived in a house by the sea' 'And then she met' 'The end of it' > "$tmp/said"
+    talk < "$tmp/said" > "$tmp/whole" && rm -rf "$tmp/c.json" "$tmp/c.json.kv" || return 1
+    for i in 1 2 3; do sed -n ${i}p "$tmp/said" | talk --session "$tmp/c.json" || return 1; done > "$tmp/parts"
+    python3 -B -c "
+import json
+a, b = ([json.loads(l) for l in open('$tmp/' + n)] for n in ('whole', 'parts'))
+assert [l['content'] for l in a] == [l['content'] for l in b] and len(a) == 3, (a, b)
+print([l for l in b])
+m = json.load(open('$tmp/c.json'))['messages']
+assert [x['role'] for x in m] == ['user', 'assistant'] * 3 and m[5]['content'] == b[2]['content'], m" || return 1
+    ls "$tmp/c.json.kv" | grep -q '\.kv$'
+}
+check "chat --session goes on where it was" chat_session
+printf 'no JSON' > "$tmp/d.json"
+check "a file that is no conversation" fails 3 'd.json' "$run" chat "${files[@]}" --chat-template "$tmp/template" --session "$tmp/d.json"
+
 check "predictors" predicted
 check "predicted mode: no answer is part of a prompt" served predicted --mode predicted
 

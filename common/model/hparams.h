@@ -4,6 +4,7 @@
 /* A model's hyper-parameters: plain data, which model.h reads from a file. */
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define MODEL_MAX_LAYERS  1024
 #define MODEL_MAX_EXPERTS 1024
@@ -29,43 +30,19 @@ enum model_ffn_up { MODEL_FFN_UP_ALONE, MODEL_FFN_UP_FUSED, MODEL_FFN_UP_UNGATED
 struct model_hparams {
     char arch[32];               /* "llama", "smallthinker" */
     char name[96];               /* general.name, cut */
-    int n_layers;                /* with neurons to be planned; those of n_lead come on top */
-    int n_lead;                  /* layers before the first with experts: numbered n_layers and on here; the file's blk.0 and on */
-    int n_ff_lead;               /* width of their FFN, which stays in memory */
+#define STATED(name, least, most) int name;
+#define SPARE(name, least, most) int name;
+#define REAL(name) float name;
+#include "common/model/hparams.def"
     int n_nextn;                 /* layers at the file's end that predict further tokens: left out */
     int mtp;                     /* 0, or this is the first of those by itself, the file's blk.mtp: one layer, whose input is
                                   * made of a token's embedding and what the model's last layer gave (MODEL_MTP_*) */
-    int d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
-    int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
-    int n_ff_shared;             /* 0, or width of the expert that every token uses */
-    int shared_gated;            /* it is weighted by a sigmoid */
+    int shared_gated;            /* the expert that every token uses is weighted by a sigmoid */
     int n_groups, n_groups_used; /* of experts: those of so many groups, by the sum of a group's two best, can be chosen */
     float expert_scale;          /* of the chosen experts' weights; 0: 1 */
     int select_bias;             /* 1: experts are chosen by score + bias, weighted by it (sigmoid alone); 2: in layers with biases */
-    int n_rot;
-    int head_dim_window, n_kv_window, n_rot_window; /* of layers with a window, where they have others; else 0 */
-    /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values of all heads are made of one vector of kv_rank elements
-     * a position. The cache holds it, normed, and n_rot rotated elements: one KV head of head_dim = kv_rank + n_rot, whose first
-     * kv_rank elements are the value. A head's query has nope_dim + n_rot elements, of which nope_dim are turned into kv_rank. */
-    int kv_rank;                 /* 0: not so */
-    int q_rank;                  /* of queries; 0: they are made of the input at once */
-    int nope_dim, value_dim;     /* value_dim: what the kv_rank elements of a head's result are turned into */
-    /* Gated delta net (arXiv:2412.06464): recurrent layers, which have a state in place of keys and values: of each sequence the last
-     * conv_width - 1 inputs of a convolution of model_delta_channels channels, and a matrix [delta_dim][delta_dim] for each value head. */
-    int full_period;             /* 0, or layers l where it does not divide l + 1 are recurrent */
-    int conv_width, delta_dim;
-    int delta_k_heads, delta_v_heads; /* heads of queries and keys, of values */
     int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
     int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
-    /* RWKV-7 (arXiv:2503.14456), common/ops/wkv.h: every layer is recurrent, and neither attention nor rotation is there; n_heads is
-     * d_model / wkv_dim, head_dim is wkv_dim. */
-    int wkv_dim;                 /* 0: not so; or elements of a head: its state is a matrix [wkv_dim][wkv_dim] */
-    int decay_rank, rate_rank, value_rank, gate_rank; /* elements that decays, learning rates, mixes of values and gates are made of */
-    int mix_rank;                /* 0, or RWKV-6 (arXiv:2404.05892): elements that each input's mix is made of; the last three are 0 then */
-    int halve_period;            /* 0, or what leaves layers l where it divides l + 1 is halved */
-    int out_gate;                /* each head's queries are followed by as many logits, whose sigmoids multiply what the head gives */
-    float rope_theta, rms_eps;
-    float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
     float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
     float rope_mscale;           /* of rotated queries and keys: 1, but for yarn */
     int yarn_context;            /* 0, or yarn's original context: frequencies that turn */
@@ -91,17 +68,8 @@ struct model_hparams {
     int parallel;                /* attention and FFN see the same residual, and both are added to it; their norms may be one */
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
-    int early_router;            /* routers see the residual that enters the block, before attention and its norm */
-    int window, window_period;   /* 0, or layers l where window_period does not divide l + period_offset attend to the last
-                                  * `window` positions */
-    int nope_period;             /* 0, or layers l where it divides l + period_offset do not rotate queries and keys */
-    int period_offset;
     int n_positions;             /* 0, or rows of learned positions: that of position p, row p + MODEL_FIRST_POSITION, is added to its
                                   * embedding, and there are n_ctx_train of them */
-    int tied_output;             /* the head is token_embd */
-    int thresholds;              /* each neuron of a gated FFN, of an activation without zeros, has a threshold t >= 0: its gate g
-                                  * counts as 0 where |act(g)| < t, and the neuron is silent (nn_silence) */
-    int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
 
 /* Layers that a token passes. */

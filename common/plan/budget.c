@@ -153,37 +153,28 @@ static int in_range(const char *what, long long v, long long min, long long max,
 static int check_choice(const struct budget_model *m, const struct budget_choice *c, struct err *e)
 {
     const struct model_hparams *h = &m->h;
-    int r;
-    if ((r = in_range("n_layers", h->n_layers, 1, MODEL_MAX_LAYERS, e)) < 0 ||
+    int r = 0;
+#define SPARE(name, least, most) r = r < 0 ? r : in_range(#name, h->name, 0, most, e);
+#include "common/model/hparams.def"
+    if (r < 0 || (r = in_range("n_layers", h->n_layers, 1, MODEL_MAX_LAYERS, e)) < 0 ||
         (r = in_range("d_model", h->d_model, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_ff", h->n_ff, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_vocab", h->n_vocab, 1, MODEL_MAX_VOCAB, e)) < 0 ||
         (r = in_range("n_heads", h->n_heads, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_kv_heads", h->n_kv_heads, 1, h->n_heads, e)) < 0 ||
-        (r = in_range("n_ff_shared", h->n_ff_shared, 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("n_lead", h->n_lead, 0, MODEL_MAX_LAYERS, e)) < 0 ||
-        (r = in_range("n_ff_lead", h->n_ff_lead, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * head_dim", (long long)h->n_heads * h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * head_dim_window", (long long)h->n_heads * h->head_dim_window, 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("n_kv_window", h->n_kv_window, 0, h->n_heads, e)) < 0 ||
-        (r = in_range("kv_rank", h->kv_rank, 0, h->head_dim, e)) < 0 || (r = in_range("q_rank", h->q_rank, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_kv_window", h->n_kv_window, h->head_dim_window > 0, h->n_heads, e)) < 0 ||
+        (r = in_range("kv_rank", h->kv_rank, 0, h->head_dim, e)) < 0 ||
         (r = in_range("heads * nope_dim", (long long)h->n_heads * h->nope_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * value_dim", (long long)h->n_heads * h->value_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_rot", h->n_rot, 0, h->head_dim, e)) < 0 ||
-        (r = in_range("full_period", h->full_period, 0, MODEL_MAX_LAYERS, e)) < 0 ||
         (r = in_range("conv_width", h->conv_width, h->full_period ? 2 : 0, MODEL_MAX_CONV, e)) < 0 ||
         (r = in_range("delta_dim", h->delta_dim, h->full_period > 0, MODEL_MAX_DELTA, e)) < 0 ||
         (r = in_range("delta_v_heads * delta_dim", (long long)h->delta_v_heads * h->delta_dim, h->full_period > 0, MODEL_MAX_DIM / 4,
                       e)) < 0 ||
         (r = in_range("delta_k_heads", h->delta_k_heads, h->full_period > 0, h->delta_v_heads, e)) < 0 ||
-        (r = in_range("out_gate", h->out_gate, 0, 1, e)) < 0 ||
-        (r = in_range("wkv_dim", h->wkv_dim, 0, MODEL_MAX_DELTA, e)) < 0 ||
-        (r = in_range("decay_rank", h->decay_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("mix_rank", h->mix_rank, 0, h->wkv_dim > 0 ? MODEL_MAX_DIM : 0, e)) < 0 ||
-        (r = in_range("rate_rank", h->rate_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("value_rank", h->value_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("gate_rank", h->gate_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||

@@ -135,38 +135,8 @@ static int check_info(const struct trace *t, struct err *e)
     const struct trace_info *i = &t->info;
     const struct model_hparams *h = &i->h;
     const struct trace_corpus *c = &i->corpus;
-    if (h->n_experts > 0 ? h->n_experts_used < 1 || h->n_experts_used > h->n_experts : h->n_experts_used != 0)
-        return bad(t, e, "n_experts and n_experts_used contradict each other");
-    if ((h->n_experts > 0) != (h->router != MODEL_ROUTER_NONE))
-        return bad(t, e, "n_experts and router contradict each other");
-    if (h->thresholds && (h->n_experts > 0 || (h->act != MODEL_ACT_SILU && h->act != MODEL_ACT_GELU)))
-        return bad(t, e, "thresholds with experts, or with an activation that gives zeros anyway");
-    if (h->early_router && !h->n_experts)
-        return bad(t, e, "early_router without experts");
-    if ((h->window > 0) != (h->window_period > 0))
-        return bad(t, e, "window and window_period contradict each other");
-    if ((h->n_lead > 0) != (h->n_ff_lead > 0) || (h->n_lead > 0 && !h->n_experts) || model_depth(h) > MODEL_MAX_LAYERS)
-        return bad(t, e, "n_lead, n_ff_lead, n_layers and n_experts contradict each other");
-    if ((h->head_dim_window > 0) != (h->n_kv_window > 0) || (h->head_dim_window > 0) != (h->n_rot_window > 0) ||
-        (h->n_kv_window > 0 && (h->n_heads % h->n_kv_window || !h->window)))
-        return bad(t, e, "head_dim_window, n_kv_window, n_rot_window, n_heads and window contradict each other");
-    if ((h->kv_rank > 0) != (h->nope_dim > 0) || (h->kv_rank > 0) != (h->value_dim > 0) || (h->q_rank > 0 && !h->kv_rank) ||
-        (h->kv_rank > 0 && (h->n_kv_heads != 1 || h->kv_rank + h->n_rot != h->head_dim)))
-        return bad(t, e, "kv_rank, q_rank, nope_dim, value_dim and head_dim contradict each other");
-    if ((h->full_period > 0) != (h->conv_width > 0) || (h->full_period > 0) != (h->delta_dim > 0) ||
-        (h->full_period > 0) != (h->delta_k_heads > 0) || (h->full_period > 0) != (h->delta_v_heads > 0) ||
-        (h->full_period > 0 && (h->n_lead > 0 || h->delta_v_heads % h->delta_k_heads ||
-                                h->delta_v_heads > MODEL_MAX_DIM / 4 / h->delta_dim)))
-        return bad(t, e, "full_period, conv_width, delta_dim, delta_k_heads and delta_v_heads contradict each other");
-    int seven = h->wkv_dim > 0 && !h->mix_rank;
-    if ((h->wkv_dim > 0) != (h->decay_rank > 0) || seven != (h->rate_rank > 0) || seven != (h->value_rank > 0) ||
-        seven != (h->gate_rank > 0) || (h->mix_rank > 0 && !h->wkv_dim) ||
-        (h->wkv_dim > 0 && (h->d_model % h->wkv_dim || h->head_dim != h->wkv_dim || h->n_heads != h->d_model / h->wkv_dim ||
-                            h->n_experts > 0 || h->n_lead > 0 || h->full_period > 0 || h->kv_rank > 0)))
-        return bad(t, e, "wkv_dim, decay_rank, rate_rank, value_rank, gate_rank, mix_rank, head_dim, n_heads and d_model contradict each "
-                         "other");
-    if (h->n_heads % h->n_kv_heads)
-        return bad(t, e, "n_heads is no multiple of n_kv_heads");
+#define RULE(wrong, what) if (wrong) return bad(t, e, what);
+#include "common/model/hparams.def"
     if (i->shard >= i->n_shards)
         return bad(t, e, "shard is not below n_shards");
     if (i->window_tokens > i->n_tokens || i->window_sequences > i->n_sequences || i->n_samples > i->n_tokens)

@@ -57,6 +57,23 @@ int generate_prefix_options(struct opt *o, struct generate_args *a)
     return GENERATE_PREFIX_OPTIONS;
 }
 
+int generate_elastic_options(struct opt *o, struct generate_args *a)
+{
+    const struct opt own[] = {
+        { .name = "elastic", .type = OPT_SIZE, .dest = &a->setup.elastic, .arg = "SIZE", .min = 1,
+          .help = "The memory limit may change while it runs, down to SIZE: all but the neurons in memory is what the plan has for SIZE.",
+          .def = "it does not change" },
+        { .name = "memory-file", .type = OPT_STRING, .dest = &a->memory_file, .arg = "FILE", .file = OPT_READ,
+          .help = "With --elastic: at each SIGUSR1 the memory limit is the one in FILE, as --memory has it." },
+        { .name = "follow-pressure", .type = OPT_STRING, .dest = &a->pressure, .arg = "FILE", .file = OPT_READ,
+          .help = "With --elastic: where programs wait for memory by FILE, /proc/pressure/memory or a control group's memory.pressure, the "
+                  "limit goes down towards SIZE, by a quarter of the way, and up again when none has waited for a while." },
+    };
+    _Static_assert(sizeof own / sizeof own[0] == GENERATE_ELASTIC_OPTIONS, "counted");
+    memcpy(o, own, sizeof own);
+    return GENERATE_ELASTIC_OPTIONS;
+}
+
 void generate_args_init(struct generate_args *a)
 {
     *a = (struct generate_args){ .n = 128, .seed = UINT64_MAX };
@@ -100,17 +117,15 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
         { .name = "schemas", .type = OPT_INT, .dest = &a->setup.schemas, .arg = "N", .min = 0, .max = 4096,
           .help = "Keep memory for so many different schemas at once (\"schema\", \"json\" and \"tool_choice\" of requests).",
           .def = "0: none" },
-        { .name = "elastic", .type = OPT_SIZE, .dest = &a->setup.elastic, .arg = "SIZE", .min = 1,
-          .help = "The memory limit may change while it runs, down to SIZE: all but the neurons in memory is what the plan has for SIZE.",
-          .def = "it does not change" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the first request that has none; the next one's is greater by one.", .def = "random, reported" },
     };
-    _Static_assert(sizeof own / sizeof own[0] == 13, "GENERATE_SERVE_OPTIONS counts them");
+    _Static_assert(sizeof own / sizeof own[0] == 12, "GENERATE_SERVE_OPTIONS counts them");
     memcpy(o + k, own, sizeof own);
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
     k += generate_prefix_options(o + k, a);
+    k += generate_elastic_options(o + k, a);
     return k + sampling_options(o + k, &a->sampling);
 }
 
@@ -121,6 +136,8 @@ static int check_guess(const struct generate_args *a, struct err *e)
         { a->mtp && a->guess != GENERATE_GUESS_MTP, "--mtp", "--guess mtp" },
         { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
         { a->guess_most && !a->guess, "--guess-most", "--guess" },
+        { a->memory_file && !a->setup.elastic, "--memory-file", "--elastic" },
+        { a->pressure && !a->setup.elastic, "--follow-pressure", "--elastic" },
         { a->prefix_bytes && !a->prefix_cache, "--prefix-cache-size", "--prefix-cache" },
         { a->states && a->known && !a->prefix_cache, "--states", "--prefix-cache" },
         { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },

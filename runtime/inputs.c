@@ -39,6 +39,7 @@ const struct inputs_row inputs_table[] = {
     { "token ids", "--ids", "as many as are scored", "in pieces of 16 KiB", "beside, 4 bytes a token" },
     { "token ids of the command line", "--tokens", "the kernel's for an argument, 128 KiB", "as it is", NOTHING },
     { "chat template", "--chat-template", "1 MiB of text, 512 KiB when parsed", "whole, then its tree", "beside" },
+    { "memory limit", "--memory-file, --follow-pressure", "256 bytes", "again and again, 256 bytes each time", "beside" },
     { "system message", "--system", "as a message: 4096 bytes and 8 for each position of the context", "as it is", "beside" },
     { "stop texts", "--stop", "4096 bytes each; of fields of a request 8 of 64 bytes", "as they are",
       "process; what they hold back: beside" },

@@ -18,11 +18,12 @@
 #include "common/plan/room.h"
 
 #include "runtime/engine/kv_prefix.h"
+#include "runtime/follow.h"
 #include "runtime/generate.h"
 #include "runtime/identity.h"
 #include "runtime/inputs.h"
 #include "runtime/report.h"
-#include "runtime/thermo_args.h"
+#include "runtime/thermo_impl.h"
 #include "runtime/turn.h"
 
 #include <errno.h>
@@ -118,6 +119,7 @@ struct thermo {
     size_t room;            /* for one of these */
     struct cancel own, *cancel;
     int pipe[2];
+    struct follow *follow;  /* or NULL */
     struct turn turn;       /* of who uses the engine; taken before: */
     pthread_mutex_t lock, preparing;
     /* guarded by lock */
@@ -145,19 +147,6 @@ static int fail(struct thermo_error *out, const struct err *e)
         snprintf(out->message, sizeof out->message, "%s", e->msg);
     }
     return e->code;
-}
-
-/* A caller's structure, which may be shorter than ours. */
-static int take_struct(void *to, size_t most, const void *from, size_t least, const char *name, struct err *e)
-{
-    size_t size = 0;
-    if (from)
-        memcpy(&size, from, sizeof size);
-    if (size < least || size > most)
-        return err_set(e, ERR_USAGE, "%s.size is %zu; this library knows %zu to %zu", name, size, least, most);
-    memset(to, 0, most);
-    memcpy(to, from, size);
-    return 0;
 }
 
 const char *thermo_version(void)
@@ -291,11 +280,38 @@ static int check_conversation(const struct thermo_options *o, const struct gener
                                              "it", what) : 0;
 }
 
+static uint64_t limit_now(void *ctx)
+{
+    struct thermo *t = ctx;
+    pthread_mutex_lock(&t->lock);
+    uint64_t bytes = t->set.setup.memory_bytes;
+    pthread_mutex_unlock(&t->lock);
+    return bytes;
+}
+
+static int resize(void *ctx, uint64_t bytes, struct err *e)
+{
+    struct thermo_error why = { 0 };
+    return thermo_resize(ctx, bytes, &why) < 0 ? err_set(e, why.code, "%s", why.message) : 0;
+}
+
+/* Loads the model, between the two halves of who follows. */
+static int open_followed(struct thermo *t, const struct thermo_options *o, struct err *e)
+{
+    struct generate_args *a = &t->args;
+    struct follow_config c = { a->memory_file, a->pressure, a->setup.elastic, limit_now, resize, t };
+    int r, follows = a->memory_file || a->pressure;
+    a->reserved += follows ? FOLLOW_BYTES : 0;
+    if ((follows && (r = follow_new(&c, &t->follow, e)) < 0) || (r = open_all(t, o, e)) < 0)
+        return r;
+    return follows ? follow_start(t->follow, t->set.setup.memory_bytes, e) : 0;
+}
+
 int thermo_open(const struct thermo_options *given, struct thermo **out, struct thermo_error *error)
 {
     struct err e = { 0 };
     struct thermo_options o;
-    int r = take_struct(&o, sizeof o, given, sizeof o, "options", &e);
+    int r = thermo_take(&o, sizeof o, given, sizeof o, "options", &e);
     if (r == 0 && o.sequences < 0)
         r = err_set(&e, ERR_USAGE, "options.sequences is %d", o.sequences);
     if (r < 0)
@@ -328,7 +344,7 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
         t->args.per_request = sizeof(struct place);
         r = open_pipe(t, &e);
     }
-    if (r < 0 || (r = open_all(t, &o, &e)) < 0) {
+    if (r < 0 || (r = open_followed(t, &o, &e)) < 0) {
         thermo_close(t);
         return fail(error, &e);
     }
@@ -340,6 +356,7 @@ void thermo_close(struct thermo *t)
 {
     if (!t)
         return;
+    follow_free(t->follow);
     generate_set_close(&t->set);
     for (int i = 0; t->places && i < t->set.n; i++)
         free(t->places[i].held);
@@ -527,7 +544,7 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
 {
     struct err e = { 0 };
     struct thermo_request q;
-    int r = take_struct(&q, sizeof q, given, sizeof q, "request", &e);
+    int r = thermo_take(&q, sizeof q, given, sizeof q, "request", &e);
     r = r < 0 ? r : check_request(t, &q, sink, &e);
     struct place *p = r < 0 ? NULL : take_place(t);
     if (r < 0)

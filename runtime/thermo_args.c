@@ -1,9 +1,21 @@
-#include "runtime/thermo_args.h"
+#include "runtime/thermo_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+
+int thermo_take(void *to, size_t most, const void *from, size_t least, const char *name, struct err *e)
+{
+    size_t size = 0;
+    if (from)
+        memcpy(&size, from, sizeof size);
+    if (size < least || size > most)
+        return err_set(e, ERR_USAGE, "%s.size is %zu; this library knows %zu to %zu", name, size, least, most);
+    memset(to, 0, most);
+    memcpy(to, from, size);
+    return 0;
+}
 
 static void take_word(char **argv, size_t *n, char **at, const char *word)
 {

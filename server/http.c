@@ -603,7 +603,7 @@ static void tick(struct call *c, int64_t now)
     if (!c->status)
         begin(c, 200, c->alive_type, 1);
     buffer_put(&c->out, c->alive, strlen(c->alive), 1);
-    c->last_ns = now;
+    c->last_ns = c->read_ns = now; /* nothing waited */
     resume(c);
 }
 

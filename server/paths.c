@@ -2,10 +2,12 @@
 #include "server/paths.h"
 
 #include "server/answer.h"
+#include "server/door.h"
 #include "server/page.h"
 
 #include "common/base/fields.h"
 #include "common/base/print.h"
+#include "common/base/size.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -358,6 +360,43 @@ static void apply(struct server *s, struct call *c)
     ok(c, &b);
 }
 
+/* ---- memory ---- */
+
+/* {"memory": SIZE}, as --memory or in bytes. It is answered when the limit holds; it takes a key, for everybody's speed depends on it. */
+static void memory(struct server *s, struct call *c)
+{
+    static const struct fields rows[] = { TAKEN("memory"), LAST };
+    struct buffer b = { .pool = &s->pool };
+    struct thermo_error why = { 0 };
+    struct err e = { 0 };
+    int64_t n = 0;
+    uint64_t bytes = 0;
+    if (!s->door->n_keys) {
+        server_error(s, c, 403, NULL, NULL, "the memory limit is changed with a key alone: --api-key-file, or THERMO_API_KEY");
+        return;
+    }
+    struct js *j = body_of(s, c, rows);
+    if (!j)
+        return;
+    const char *text = js_str(js_get(j, "memory"));
+    int r = text ? size_parse(text, &bytes, &e) : 0, status = 400;
+    if (!text && js_int(js_get(j, "memory"), &n) && n > 0)
+        bytes = (uint64_t)n;
+    else if (!text)
+        r = err_set(&e, ERR_FORMAT, "\"memory\" is a size, as \"18MiB\", or a number of bytes");
+    js_free(j);
+    if (r == 0 && (r = thermo_resize(s->t, bytes, &why)) < 0) {
+        err_set(&e, r, "\"memory\": %s", why.message);
+        status = r == THERMO_E_IO || r == THERMO_E_FORMAT ? 500 : 400;
+    }
+    if (r < 0) {
+        server_error(s, c, status, "memory", NULL, e.msg);
+        return;
+    }
+    buffer_printf(&b, "{\"memory_bytes\":%llu}", (unsigned long long)bytes);
+    ok(c, &b);
+}
+
 static const struct route {
     const char *method, *path;
     void (*answer)(struct server *s, struct call *c);
@@ -374,6 +413,7 @@ static const struct route {
     { "POST", "/messages/count_tokens", count_messages },
     { "POST", "/responses", responses },
     { "POST", "/responses/input_tokens", count_responses },
+    { "POST", "/memory", memory },
     { "POST", "/tokenize", tokenize },
     { "POST", "/detokenize", detokenize },
     { "POST", "/apply-template", apply },

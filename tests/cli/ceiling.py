@@ -165,6 +165,8 @@ INPUTS = {
     'cpu': lambda c: of_text('cpu'),
     'engine': lambda c: [(['--engine', 'opencl'], None), (['--engine', 'x' * ARGUMENT], None)],
     'engine-height': lambda c: [(['--engine', 'opencl', '--engine-height', ','.join(['1:1'] * (ARGUMENT // 4))], None)],
+    'memory-file': lambda c: [(['--elastic', '13MiB', '--memory-file', write('limit', (b'x', 24 * MIB))], None)],
+    'follow-pressure': lambda c: [(['--elastic', '13MiB', '--follow-pressure', write('pressure', (b'some total=0 ', 2 * MIB))], None)],
     'prefix-cache': lambda c: [(['--prefix-cache', 'x' * ARGUMENT], None), (['--prefix-cache', 'prefixes'], None)],
     'session': lambda c: of_file('session', *(conversations() if c == 'chat' else [write('ids.json', (b'{"tokens": [', 1), (b'5,', MIB),
                                                                                          (b'5], "pieces": ""}', 1))])),

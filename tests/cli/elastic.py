@@ -3,8 +3,10 @@
 process is in one of its limit: a smaller one is written when the answer says that it holds, a larger one before it is asked for. Prints TAP."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 from tap import done, point  # noqa: E402
@@ -13,6 +15,7 @@ BIN, PACK, PLAN = sys.argv[1:4]
 MIB = 1 << 20
 LARGE, SMALL = 28 * MIB, 14 * MIB
 SANITIZED = bool(os.environ.get('SANITIZE'))
+SHORT = SANITIZED or bool(os.environ.get('TEST_SHORT'))
 REQUEST = {'prompt': 'Once upon a time', 'n': 240, 'temp': 0.9, 'seed': 3, 'ignore_eos': True}
 
 
@@ -59,7 +62,7 @@ class Group:
 
 class Serve:
     def __init__(self, *options, group=None, memory=LARGE):
-        words = [f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, '--plan', PLAN, '--memory', f'{memory}B', '-q', *options]
+        words = [f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, '--plan', PLAN, '--memory', f'{memory}B', *([] if '-v' in options else ['-q']), *options]
         if group:
             group.set(memory)
             words = ['sh', '-c', 'echo $$ > "$0/cgroup.procs"; exec "$@"', group.path, *words]
@@ -106,21 +109,23 @@ def fixed(memory):
     return text
 
 
-def moves(group, *options, every=50, limits=(SMALL, LARGE, SMALL, LARGE), request=None):
-    """The text, and what was wrong."""
-    s, bad, lines, left = Serve('--elastic', f'{SMALL}B', *options, group=group), [], [], list(limits)
+def moves(group, want, *options, every=50, limits=(SMALL, LARGE, SMALL, LARGE)):
+    """What was wrong: the text is made again until all limits were tried."""
+    s, bad, left, now = Serve('--elastic', f'{SMALL}B', *options, group=group), [], list(limits), LARGE
     if s.ready['type'] != 'ready':
-        return '', [f'did not start: {s.ready}']
-    s.say({'id': 1, **(request or REQUEST)})
-    now, most = LARGE, 0
-    while not lines or lines[-1]['type'] not in ('done', 'gone'):
-        lines.append(s.next())
-        if lines[-1]['type'] == 'token' and lines[-1]['n'] % every == 0 and left:
+        return [f'did not start: {s.ready}']
+    while left and not bad:
+        lines = []
+        s.say({'id': 1, **REQUEST})
+        while not any(line['type'] in ('done', 'gone') for line in lines):
+            lines.append(s.next())
+            if lines[-1]['type'] != 'token' or lines[-1]['n'] % every or not left:
+                continue
             to = left.pop(0)
             if group and to > now:
                 group.set(to)
             s.say({'id': 'm', 'memory': to})
-            lines += s.until('memory', 'error', 'done')
+            lines += s.until('memory', 'error')
             if lines[-1]['type'] != 'memory' or lines[-1]['memory_bytes'] != to or lines[-1]['account_bytes'] > to:
                 bad.append(f'limit {to}: {lines[-1]}')
                 break
@@ -133,16 +138,106 @@ def moves(group, *options, every=50, limits=(SMALL, LARGE, SMALL, LARGE), reques
                     bad.append(f'a group of {to} with {group.used()} in it: {e}')
                     break
             now = to
-        most = max(most, group.used() if group else 0)
-    if lines[-1]['type'] == 'gone':
-        bad.append(f'ended: {s.p.wait()} {lines[-1]}')
-        return text_of(lines), bad
+        if lines[-1]['type'] == 'gone':
+            return [*bad, f'ended: {s.p.wait()} {lines[-1]}']
+        if not bad and text_of(lines) != want:
+            bad.append(f'{text_of(lines)!r} is not {want!r}')
     status, last = s.end()
-    if status or last.get('memory_bytes') != now:
-        bad.append(f'exit status {status}, {last}')
-    if left:
-        bad.append(f'limits that were not tried: {left}')
-    return text_of(lines), bad
+    return bad if not status and last.get('memory_bytes') == now else [*bad, f'exit status {status}, {last}']
+
+
+def log_of(s, words):
+    """Lines of standard error up to one that has these words."""
+    seen = []
+    while not seen or words not in seen[-1]:
+        seen.append(s.p.stderr.readline())
+        if not seen[-1]:
+            return seen
+    return seen
+
+
+def signalled(folder, want):
+    """SIGUSR1 has the file read again, while a text is made and when none is."""
+    name, bad = os.path.join(folder, 'limit'), []
+    s = Serve('--elastic', f'{SMALL}B', '--memory-file', name, '-v')
+    s.say({'id': 1, **REQUEST})
+    lines = [s.next()]
+    for text, words in (('14MiB\n', 'the memory limit is 14MiB'), ('13MiB', 'is below that of --elastic'), (f'{LARGE}', 'the memory limit is 28MiB'),
+                        ('much', 'much'), (None, 'No such file'), ('16MiB', 'the memory limit is 16MiB')):
+        if text is None:
+            os.remove(name)
+        else:
+            with open(name, 'w', encoding='ascii') as f:
+                f.write(text)
+        os.kill(s.p.pid, signal.SIGUSR1)
+        said = log_of(s, 'SIGUSR1')
+        if words not in said[-1]:
+            bad.append(f'{text}: {said}')
+    lines += s.until('done')
+    status, last = s.end()
+    if text_of(lines) != want or status or last['memory_bytes'] != 16 * MIB:
+        bad.append(f'{status} {last} {text_of(lines)!r}')
+    return bad
+
+
+def pressed(folder, want):
+    """Programs wait for memory: down by a quarter of the way each half second; and up when none does."""
+    name, bad, total = os.path.join(folder, 'pressure'), [], 1000
+    def put():
+        with open(name + '.new', 'w', encoding='ascii') as f:
+            f.write(f'some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n')
+        os.replace(name + '.new', name)
+    put()
+    s = Serve('--elastic', f'{SMALL}B', '--follow-pressure', name, '-v')
+    s.say({'id': 1, **REQUEST})
+    limits = []
+    while not limits or limits[-1] != '14MiB':
+        total += 2000000
+        put()
+        said = log_of(s, 'wait for memory')
+        if not said[-1]:
+            return [f'ended: {said}']
+        limits.append(said[-1].split()[-1])
+    if limits != [size(LARGE - i * (LARGE - SMALL) // 4) for i in (1, 2, 3, 4)]:
+        bad.append(str(limits))
+    lines = s.until('done')
+    said = log_of(s, 'no program waits') if not SHORT else ['the memory limit is']
+    if 'the memory limit is' not in said[-1]:
+        bad.append(str(said))
+    status, _ = s.end()
+    return bad if text_of(lines) == want and not status else [*bad, f'{status} {text_of(lines)!r}']
+
+
+def chats(folder):
+    """A conversation whose limit changes while it waits for the next message."""
+    name, answers, said = os.path.join(folder, 'limit'), [], []
+    with open(os.path.join(folder, 'template'), 'w', encoding='ascii') as f:
+        f.write('{% for m in messages %}{{ m.content }} {% endfor %}')
+    with open(name, 'w', encoding='ascii') as f:
+        f.write('18MiB')
+    for options in ((), ('--elastic', '18MiB', '--memory-file', name)):
+        p = subprocess.Popen([f'{BIN}/thermo-run', 'chat', '--json', '--model', PACK, '--plan', PLAN, '--memory', '28MiB', '-v', '-n', '40', '--seed', '1',
+                              '--chat-template', os.path.join(folder, 'template'), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        answers.append([])
+        for i in range(3):
+            p.stdin.write(json.dumps({'content': 'Once upon a time'}) + '\n')
+            p.stdin.flush()
+            answers[-1].append(json.loads(p.stdout.readline() or '{}').get('content'))
+            if options and i == 0:
+                os.kill(p.pid, signal.SIGUSR1)
+                while said[-1:] != [''] and 'SIGUSR1' not in ''.join(said):
+                    said.append(p.stderr.readline())
+        p.stdin.close()
+        p.stdout.read()
+        said.append(p.stderr.read())
+        p.wait()
+    return answers[0] == answers[1] and all(answers[0]) and 'the memory limit is 18MiB' in ''.join(said), f'{answers}\n{"".join(said)}'
+
+
+def size(n):
+    """As messages have it."""
+    return f'{n // MIB}MiB' if n % MIB == 0 else f'{n // 1024}KiB' if n % 1024 == 0 else f'{n}B'
 
 
 def refused():
@@ -186,14 +281,26 @@ def main():
     try:
         for io in ('pread', 'io_uring'):
             for lock in ((), ('--no-mlock',)):
-                text, bad = moves(group, '--io', io, *lock)
-                point(text == want and not bad, f'28 and 14 MiB by turns, {where}, {io} {" ".join(lock)}', '\n'.join(bad) or f'{text!r}\n{want!r}')
+                bad = moves(group, want, '--io', io, *lock)
+                point(not bad, f'28 and 14 MiB by turns, {where}, {io} {" ".join(lock)}', '\n'.join(bad))
         many = tuple(MIB * (14 + (i * 5) % 15) for i in range(1, 36))
-        text, bad = moves(group, every=6, limits=many)
-        point(text == want and not bad, f'35 limits from 14 to 28 MiB, {where}', '\n'.join(bad))
+        bad = moves(group, want, every=6, limits=many)
+        point(not bad, f'35 limits from 14 to 28 MiB, {where}', '\n'.join(bad))
     finally:
         if group:
             group.close()
+    with tempfile.TemporaryDirectory() as folder:
+        bad = signalled(folder, want)
+        point(not bad, 'SIGUSR1: the file is read again', '\n'.join(bad))
+        bad = pressed(folder, want)
+        point(not bad, 'programs that wait for memory take the limit down', '\n'.join(bad))
+        ok, why = chats(folder)
+        point(ok, 'chat: the limit changes between two messages', why)
+        for words, ask in (('belongs to --elastic', ['--memory-file', 'x']), ('belongs to --elastic', ['--follow-pressure', 'x']),
+                           ('nowhere', ['--elastic', '14MiB', '--follow-pressure', 'nowhere']),
+                           ('no file of pressure', ['--elastic', '14MiB', '--follow-pressure', 'tests/tap.sh'])):
+            ok, why = option(words, '--memory', '16MiB', *ask)
+            point(ok, f'{" ".join(ask)}: {words}', why)
     text, bad = refused()
     point(text == want and not bad, 'what is refused changes nothing', '\n'.join(bad))
     point(*without())

@@ -434,6 +434,38 @@ def doors():
     point(r.returncode == 2 and '--api-key-file' in r.stderr, 'an address that others reach needs a key: exit status 2', r.stderr)
 
 
+def memory():
+    """The limit changes while a text is made, with a key alone, and the text does not."""
+    key = os.path.join(os.path.dirname(TEMPLATE), 'keys')
+    s = Server('--memory', '40MiB', engine=['--elastic', '30MiB'])
+    ask = user('A dog', max_tokens=200, ignore_eos=True)
+    want = s.ask('/v1/chat/completions', ask)[2]
+    point('--api-key-file' in error_of(s.ask('/v1/memory', {'memory': '30MiB'}), 403)['message'], 'without keys nobody changes the memory limit')
+    s.end()
+    s = Server('--memory', '40MiB', '--api-key-file', key, engine=['--elastic', '30MiB'])
+    k = {'x-api-key': 'secret-one'}
+    point(s.ask('/memory', {'memory': '30MiB'})[0] == 401, 'nor one without a key')
+    got, asked = [], 0
+    t = threading.Thread(target=lambda: got.append(s.ask('/v1/chat/completions', ask, headers=k)))
+    t.start()
+    bad = []
+    while asked < 2 or (t.is_alive() and asked < 8):
+        size = (30 << 20, '40MiB')[asked % 2]
+        r = s.ask('/memory', {'memory': size}, headers=k)
+        props = json.loads(s.ask('/props', headers=k)[2])['engine']
+        if r[0] != 200 or json.loads(r[2])['memory_bytes'] != props['memory_bytes'] or props['memory_bytes'] not in (30 << 20, 40 << 20):
+            bad.append(f'{r} {props}')
+        asked += 1
+    t.join()
+    text = [json.loads(x)['choices'][0]['message']['content'] for x in (want, got[0][2])]
+    point(not bad and text[0] == text[1], f'{asked} changes of the memory limit beside a text, which stays what it is', '\n'.join([*bad, *text]))
+    for size, words in (('29MiB', 'below that of --elastic'), ('much', 'not a size'), ([1], 'is a size'), (0, 'is a size'), ('900TiB', '900TiB')):
+        e = error_of(s.ask('/memory', {'memory': size}, headers=k), 400)
+        point(words in e['message'] and e['param'] == 'memory', f'a memory limit of {size}: 400', str(e))
+    point(error_of(s.ask('/memory', {'memory': '30MiB', 'x': 1}, headers=k), 400)['param'] == 'x', 'another field: 400')
+    s.end()
+
+
 def service():
     """As a service manager starts it: a socket that listens, READY, STOPPING; requests that are open when it ends are finished."""
     folder = os.path.dirname(TEMPLATE)
@@ -477,6 +509,7 @@ def main():
     point(code == 0 and out == '' and 'ending' in err, 'SIGTERM: exit status 0', f'{code}\n{err}')
     slow()
     doors()
+    memory()
     service()
     starting()
     return done()

@@ -316,8 +316,8 @@ static void test_end(void)
 int main(void)
 {
     struct err e;
-    const struct http_config c = { .fd = -1, .connections = 4, .body_max = 60000, .pool = &pool, .idle_s = 30, .patience_ms = 150,
-                                   .unread_ms = 3000, .door = look, .handle = handle, .wake = wake, .error = fail };
+    struct http_config c = { .fd = -1, .connections = 4, .body_max = 60000, .pool = &pool, .idle_s = 30, .patience_ms = 150,
+                             .unread_ms = 3000, .door = look, .handle = handle, .wake = wake, .error = fail };
     if (http_open(&c, &http, &e) < 0) {
         printf("Bail out! %s\n", e.msg);
         return 1;
@@ -330,6 +330,10 @@ int main(void)
     test_lengths();
     test_limits();
     test_end();
+    http_close(http);
+    c.unread_ms = c.patience_ms; /* a second sign of life is not taken for one that nobody read */
+    CHECK(http_open(&c, &http, &e) == 0);
+    test_life();
     http_close(http);
     CHECK(atomic_load(&pool.used) == 0);
     return test_done();

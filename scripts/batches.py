@@ -111,8 +111,8 @@ def main():
     os.makedirs(o.work, exist_ok=True)
     hardware, rows = measure(o), []
     for memory in o.memory.split(","):
-        limit, bench = run(o, hardware, memory)
-        rows.append({"memory": memory, "mode": limit["mode"], "tests": compared(limit, bench)})
+        plan, bench = run(o, hardware, memory)
+        rows.append({"memory": memory, "mode": plan["decisions"]["limits"][0]["mode"], "tests": compared(plan, bench)})
     print("| | " + " | ".join(str(t["sequences"]) for t in rows[0]["tests"]) + " |")
     print("|--|" + "--|" * len(rows[0]["tests"]))
     for r in rows:

@@ -124,14 +124,17 @@ def prompt_table(args):
     print("| | tokens | NPU's neurons | and | first token without it, s | with it | of which attention | it adds |")
     print("|--|--|--|--|--|--|--|--|")
     for name, model, gb, most in NPU_MODELS:
-        limit, fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0, True)
+        first, fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0, True)
         other, slow = npu_plan(model, gb, most, FALSE_ALARMS[1], args.cpu_ns, args.launch_us, True)
         for x in fast["prompts"]:
             same = [y for y in slow["prompts"] if y["tokens"] == x["tokens"]]
             if x["tokens"] not in PROMPTS or not same:
                 continue
             y, n_ff = same[0], x["heights"][-1]["neurons"]
-            attention = [p["attention_ns"][p["tokens"].index(x["tokens"])] / 1e9 for p in (other["prompt"], limit["prompt"])]
+            attention = []
+            for p in (other, first):
+                at = p["decisions"]["limits"][0]["prompt"]["tokens"].index(x["tokens"])
+                attention.append(p["predictions"]["limits"][0]["prompt"]["attention_ns"][at] / 1e9)
             print("|", " | ".join((name, str(x["tokens"]), span(y["neurons"] / n_ff, x["neurons"] / n_ff, "{:.0%}"), also(y, x),
                                    span(y["without_first_token_ns"] / 1e9, x["without_first_token_ns"] / 1e9, "{:.3g}"),
                                    span(y["first_token_ns"] / 1e9, x["first_token_ns"] / 1e9, "{:.3g}"), span(*attention, "{:.3g}"),

@@ -7,7 +7,7 @@
 #include "common/base/file.h"
 #include "common/base/utf8.h"
 #include "common/cli/opt.h"
-#include "common/offline/hwdb/hwdb.h"
+#include "common/offline/hwdb/hwdb_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,16 +73,6 @@ static void put_whole(struct point *p, const char *field, uint64_t v, const char
         put_row(p, field, text, unit);
 }
 
-static void put_dist(struct point *p, const char *field, const struct hw_dist *d, const char *unit)
-{
-    char name[40];
-    put_number(p, field, d->p50, unit);
-    snprintf(name, sizeof name, "%s_p10", field);
-    put_number(p, name, d->p10, unit);
-    snprintf(name, sizeof name, "%s_p90", field);
-    put_number(p, name, d->p90, unit);
-}
-
 /* ";NAME=VALUE" onto the key. Names that would be taken apart otherwise are refused. */
 static void key_text(struct point *p, const char *name, const char *value)
 {
@@ -112,161 +102,84 @@ static void key_size(struct point *p, const char *name, uint64_t v)
     key_text(p, name, text);
 }
 
-static struct point begin(struct point *all, const char *table, enum hw_origin origin, const struct hw_source *source)
+static void put_key(struct point *p, const struct hwdb_field *f, const void *item, const struct hw *h)
 {
-    return (struct point){ .f = all->f, .device = all->device, .table = table, .origin = origin, .source = source->text, .e = all->e,
-                           .failed = all->failed };
+    char text[HW_NAME];
+    if (f->type == HWDB_CLASS)
+        key_text(p, f->csv, h->classes[hwdb_get(f, item)].name);
+    else if (f->type == HWDB_ACCEL)
+        key_text(p, f->csv, h->accels[hwdb_get(f, item)].engine);
+    else if (f->type == HWDB_TEXT)
+        key_text(p, f->csv, hwdb_at(f, item));
+    else if (f->type == HWDB_CHOICE)
+        key_text(p, f->csv, hwdb_choice(f, (int)hwdb_get(f, item), text));
+    else if (strcmp(hwdb_unit(f), "B") == 0)
+        key_size(p, f->csv, (uint64_t)hwdb_get(f, item));
+    else
+        key_int(p, f->csv, hwdb_get(f, item));
 }
 
-static void put_device(struct point *all, const struct hw *h, const struct hw_sources *s)
+static void put_field(struct point *p, const struct hwdb_field *f, const void *item)
 {
-    const struct {
-        const char *field, *text;
-        uint64_t bytes;
-    } facts[] = {
-        { "description", h->description, 0 }, { "soc", h->soc, 0 }, { "cpu_model", h->cpu_model, 0 }, { "os", h->os, 0 },
-        { "storage_description", h->storage, 0 }, { "filesystem", h->filesystem, 0 }, { "source", h->source, 0 },
-        { "memory_bytes", "", h->memory_bytes }, { "app_memory_limit_bytes", "", h->app_memory_limit_bytes },
-    };
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        struct point p = begin(all, "device", s->origin, &s->device);
-        for (int k = 0; k < s->n_facts; k++)
-            if (strcmp(s->facts[k].field, facts[i].field) == 0) {
-                p.origin = s->facts[k].origin;
-                p.source = s->facts[k].source.text;
+    char text[HW_NAME];
+    if (f->type == HWDB_REAL)
+        put_number(p, f->csv, *(const double *)hwdb_at(f, item), hwdb_unit(f));
+    else if (f->type == HWDB_INTEGER && f->max == 1)
+        put_row(p, f->csv, hwdb_get(f, item) ? "1" : "0", "");
+    else if (f->type == HWDB_INTEGER)
+        put_whole(p, f->csv, (uint64_t)hwdb_get(f, item), hwdb_unit(f));
+    else if (f->type == HWDB_MARKS)
+        hw_marks_text(((const struct hw_conditions *)item)->marks, text), put_row(p, f->csv, text, "");
+    else
+        put_row(p, f->csv, hwdb_at(f, item), "");
+}
+
+/* An item: its key, and a row for each of its fields that is known. Of the device itself some fields have a source of their own. */
+static void put_item(struct point *p, const struct hw *h, enum hwdb_kind k, const void *item, const struct hw_sources *s)
+{
+    const struct hwdb_table *t = hwdb_table(k);
+    const struct point all = *p;
+    p->table = t->name;
+    for (int i = 0; i < t->n && k != HWDB_DEVICE; i++)
+        if (t->fields[i].flags & HWDB_KEY && hwdb_is_known(&t->fields[i], item))
+            put_key(p, &t->fields[i], item, h);
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        if (f->flags & HWDB_KEY || strcmp(f->csv, "origin") == 0 || !hwdb_is_known(f, item))
+            continue;
+        p->origin = all.origin;
+        p->source = all.source;
+        for (int n = 0; n < s->n_facts && k == HWDB_DEVICE; n++)
+            if (strcmp(s->facts[n].field, f->csv) == 0) {
+                p->origin = s->facts[n].origin;
+                p->source = s->facts[n].source.text;
             }
-        if (facts[i].text[0])
-            put_row(&p, facts[i].field, facts[i].text, "");
-        put_whole(&p, facts[i].field, facts[i].bytes, "B");
-        all->failed = p.failed;
+        put_field(p, f, item);
     }
-    for (int k = 0; k < h->n_classes; k++) {
-        struct point p = begin(all, "core_class", h->classes[k].origin, &s->classes[k]);
-        key_text(&p, "class", h->classes[k].name);
-        put_whole(&p, "n_cores", (uint64_t)h->classes[k].n_cores, "");
-        put_whole(&p, "max_hz", h->classes[k].max_hz, "Hz");
-        all->failed = p.failed;
-    }
-}
-
-static void put_compute(struct point *all, const struct hw *h, const struct hw_compute *c, const struct hw_source *source)
-{
-    struct point p = begin(all, "compute", c->origin, source);
-    key_text(&p, "kernel", c->kernel);
-    if (c->core_class >= 0)
-        key_text(&p, "class", h->classes[c->core_class].name);
-    if (c->tier[0])
-        key_text(&p, "tier", c->tier);
-    key_text(&p, "pattern", hw_pattern_name(c->pattern));
-    key_text(&p, "resident", c->dram ? "dram" : "cache");
-    key_int(&p, "threads", c->threads);
-    key_int(&p, "row_len", c->row_len);
-    key_int(&p, "batch", c->batch);
-    put_dist(&p, "ns_per_row", &c->ns_per_row, "ns");
-    put_number(&p, "flops_per_s", c->flops_per_s, "FLOP/s");
-    put_whole(&p, "rows", (uint64_t)c->rows, "");
-    all->failed = p.failed;
-}
-
-static void put_memory(struct point *all, const struct hw_memory *m, const struct hw_source *source)
-{
-    struct point p = begin(all, "memory", m->origin, source);
-    key_text(&p, "engines", m->engines);
-    key_text(&p, "pattern", hw_pattern_name(m->pattern));
-    key_size(&p, "row", m->row_bytes);
-    key_int(&p, "threads", m->threads);
-    put_dist(&p, "bytes_per_s", &m->bytes_per_s, "B/s");
-    all->failed = p.failed;
-}
-
-static void put_storage(struct point *all, const struct hw *h, const struct hw_storage *s, const struct hw_source *source)
-{
-    struct point p = begin(all, "storage", s->origin, source);
-    key_text(&p, "backend", hw_backend_name(s->backend));
-    key_int(&p, "direct", s->direct);
-    key_text(&p, "pattern", hw_pattern_name(s->pattern));
-    key_size(&p, "block", s->block_bytes);
-    key_int(&p, "depth", s->queue_depth);
-    key_int(&p, "lanes", s->lanes);
-    key_size(&p, "range", s->range_bytes);
-    if (s->core_class >= 0)
-        key_text(&p, "class", h->classes[s->core_class].name);
-    put_dist(&p, "bytes_per_s", &s->bytes_per_s, "B/s");
-    put_number(&p, "latency_ns_p50", s->latency_ns_p50, "ns");
-    put_number(&p, "latency_ns_p99", s->latency_ns_p99, "ns");
-    put_number(&p, "cpu_ns_per_read", s->cpu_ns_per_read, "ns");
-    put_number(&p, "batch_completion_share", s->batch_completion_share, "");
-    put_number(&p, "uncached_destination_ratio", s->uncached_destination_ratio, "");
-    if (s->page_bytes)
-        put_whole(&p, "page_bytes", s->page_bytes, "B");
-    all->failed = p.failed;
-}
-
-static void put_accels(struct point *all, const struct hw *h, const struct hw_sources *s)
-{
-    for (int i = 0; i < h->n_accels && !all->failed; i++) {
-        const struct hw_accel *a = &h->accels[i];
-        struct point p = begin(all, "accelerator", a->origin, &s->accels[i]);
-        key_text(&p, "engine", a->engine);
-        put_row(&p, "shares_memory", a->shares_memory ? "1" : "0", "");
-        if (a->description[0])
-            put_row(&p, "description", a->description, "");
-        put_whole(&p, "addressable_bytes", a->addressable_bytes, "B");
-        put_number(&p, "launch_ns", a->launch_ns, "ns");
-        put_whole(&p, "driver_bytes", a->driver_bytes, "B");
-        all->failed = p.failed;
-    }
-    for (int i = 0; i < h->n_accel_points && !all->failed; i++) {
-        const struct hw_accel_point *q = &h->accel_points[i];
-        struct point p = begin(all, "accelerator_point", q->origin, &s->accel_points[i]);
-        key_text(&p, "engine", h->accels[q->accel].engine);
-        key_text(&p, "op", q->op);
-        key_int(&p, "rows", q->rows);
-        key_int(&p, "cols", q->cols);
-        key_int(&p, "batch", q->batch);
-        put_dist(&p, "ns", &q->ns, "ns");
-        all->failed = p.failed;
-    }
-}
-
-/* When a table was measured and what ran beside it, as its first point says where it is from. */
-static void put_conditions(struct point *all, const struct hw_conditions *c, enum hw_table t, const struct hw_source *source)
-{
-    char marks[HW_NAME];
-    struct point p = begin(all, "conditions", HW_MEASURED, source);
-    key_text(&p, "table", hw_table_name(t));
-    put_row(&p, "measured_at", c->measured_at, "");
-    if (c->watched) {
-        hw_marks_text(c->marks, marks);
-        put_row(&p, "marks", marks, "");
-        put_number(&p, "others", c->others, "");
-        put_number(&p, "stolen", c->stolen, "");
-        put_number(&p, "waited_for_cpu", c->waited_for_cpu, "");
-        put_number(&p, "short_of_memory", c->short_of_memory, "");
-        put_number(&p, "spread", c->spread, "");
-        put_number(&p, "disturbed", c->disturbed, "");
-        put_whole(&p, "repeated", (uint64_t)c->repeated, "");
-        put_number(&p, "paused_s", c->paused_s, "");
-    }
-    all->failed = p.failed;
 }
 
 static int put_all(FILE *f, const struct hw *h, const struct hw_sources *s, struct err *e)
 {
-    struct point all = { .f = f, .device = h->name, .e = e };
-    put_device(&all, h, s);
-    for (int i = 0; i < h->n_compute && !all.failed; i++)
-        put_compute(&all, h, &h->compute[i], &s->compute[i]);
-    for (int i = 0; i < h->n_memory && !all.failed; i++)
-        put_memory(&all, &h->memory[i], &s->memory[i]);
-    for (int i = 0; i < h->n_storage && !all.failed; i++)
-        put_storage(&all, h, &h->storage_points[i], &s->storage[i]);
-    put_accels(&all, h, s);
-    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->accels };
-    for (int t = 0; t < HW_TABLES && !all.failed; t++)
-        if (hw_time_of(h->conditions[t].measured_at) >= 0) /* there are points then */
-            put_conditions(&all, &h->conditions[t], (enum hw_table)t, first[t]);
-    return all.failed;
+    const struct hw_source *const of[HWDB_KINDS] = { &s->device, s->classes, s->compute, s->memory,
+                                                     s->storage, s->accels, s->accel_points };
+    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->accels }; /* conditions' are their points' */
+    int failed = 0;
+    for (int k = 0; k < HWDB_KINDS; k++) {
+        const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
+        int n;
+        const char *items = hwdb_items(h, (enum hwdb_kind)k, &n);
+        for (int i = 0; i < n && !failed; i++) {
+            const char *item = items + (size_t)i * t->size;
+            if (k == HWDB_CONDITIONS && hw_time_of(h->conditions[i].measured_at) < 0) /* there are points then */
+                continue;
+            struct point p = { .f = f, .device = h->name, .e = e, .source = k == HWDB_CONDITIONS ? first[i]->text : of[k][i].text };
+            p.origin = k == HWDB_DEVICE     ? h->origin :
+                       k == HWDB_CONDITIONS ? HW_MEASURED : (enum hw_origin)hwdb_get(&t->fields[t->n - 1], item);
+            put_item(&p, h, (enum hwdb_kind)k, item, s);
+            failed = p.failed;
+        }
+    }
+    return failed;
 }
 
 static int put_named(FILE *f, const char *db, const char *name, struct err *e)

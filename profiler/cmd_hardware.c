@@ -377,7 +377,8 @@ static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
         if (!n[t])
             continue;
         snprintf(seen[t].measured_at, sizeof seen[t].measured_at, "%s", s->started);
-        r = hwdb_add_conditions(db, (enum hw_table)t, &seen[t], e);
+        seen[t].table = (enum hw_table)t;
+        r = hwdb_add(db, HWDB_CONDITIONS, &seen[t], NULL, NULL, 0, e);
         hw_marks_words(&seen[t], words, sizeof words);
         if (words[0])
             log_warn("%s: not measured on a quiet machine, and marked so: %s", hw_table_name((enum hw_table)t), words);
@@ -390,14 +391,16 @@ static int write_run(struct session *s, struct hwdb *db, struct err *e)
     const struct args *a = &s->a;
     const struct probe_env *v = &s->env;
     const struct probe *disk = s->probes[STORAGE];
-    struct hwdb_device device = { .name = a->device, .description = a->description, .cpu_model = v->cpu_model, .os = v->os,
-                                  .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL,
-                                  .storage = v->storage[0] ? v->storage : NULL, .filesystem = v->filesystem,
-                                  .mount = v->mount, .memory_bytes = v->memory_bytes,
-                                  .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED,
-                                  .source = "thermo-profile hardware" };
+    struct hw device = { .memory_bytes = v->memory_bytes, .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED,
+                         .source = "thermo-profile hardware" };
+    snprintf(device.name, sizeof device.name, "%s", a->device);
+    snprintf(device.description, sizeof device.description, "%s", a->description ? a->description : "");
+    snprintf(device.cpu_model, sizeof device.cpu_model, "%s", v->cpu_model);
+    snprintf(device.os, sizeof device.os, "%s", v->os);
+    snprintf(device.storage, sizeof device.storage, "%s", v->storage);
+    snprintf(device.filesystem, sizeof device.filesystem, "%s", v->filesystem);
     struct hwdb_run run = { .started_at = s->started, .tool_version = THERMO_VERSION, .command = s->command,
-                            .kernel = v->kernel, .governor = device.governor, .temperature_c = probe_temperature_c(),
+                            .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL, .temperature_c = probe_temperature_c(),
                             .direct_verified = -1 };
     if (disk && disk->reps_done > 0) {
         run.filesystem = v->filesystem;
@@ -409,7 +412,7 @@ static int write_run(struct session *s, struct hwdb *db, struct err *e)
     }
     int r = hwdb_begin(db, &device, &run, NULL, e);
     for (int k = 0; k < s->cpus.n_classes && r == 0; k++)
-        r = hwdb_add_class(db, &s->cpus.classes[k], NULL, e);
+        r = hwdb_add(db, HWDB_CORE_CLASS, &s->cpus.classes[k], NULL, NULL, 0, e);
     for (int i = 0; i < N_PROBES && r == 0; i++)
         if (s->probes[i] && s->probes[i]->reps_done > 0)
             r = s->probes[i]->store(s->probes[i], db, e);

@@ -1,6 +1,6 @@
 /* `thermo-profile import`: figures of devices one has not got, from CSV, one figure a row. The whole file is understood
  * before the database is touched, and all its devices are entered in one transaction. A row's key is a list of NAME=VALUE;
- * keys and fields of each table are rows of the lists below, so that parsing, messages and --help agree. */
+ * keys and fields are those of the database's tables (hwdb_parts.h). */
 #include "profiler/cmd.h"
 
 #include "common/base/hash.h"
@@ -8,7 +8,7 @@
 #include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
-#include "common/offline/hwdb/hwdb.h"
+#include "common/offline/hwdb/hwdb_parts.h"
 #include "common/offline/table.h"
 
 #include <ctype.h>
@@ -33,72 +33,44 @@ enum column { DEVICE,
               N_COLUMNS };
 static const char *const column_names[N_COLUMNS] = { "device", "table", "key", "field", "value", "unit", "origin", "source" };
 
-enum dim { COUNT,
-           BYTES,
-           BYTES_PER_S,
-           HZ,
-           NS,
-           FLOPS_PER_S };
 static const struct {
-    const char *name;
-    enum dim dim;
+    const char *name, *base; /* base: of the unit that columns have */
     double factor;
 } units[] = {
-    { "", COUNT, 1 },
-    { "B", BYTES, 1 },
-    { "kB", BYTES, 1e3 },
-    { "KB", BYTES, 1e3 },
-    { "MB", BYTES, 1e6 },
-    { "GB", BYTES, 1e9 },
-    { "TB", BYTES, 1e12 },
-    { "KiB", BYTES, 0x1p10 },
-    { "MiB", BYTES, 0x1p20 },
-    { "GiB", BYTES, 0x1p30 },
-    { "TiB", BYTES, 0x1p40 },
-    { "B/s", BYTES_PER_S, 1 },
-    { "kB/s", BYTES_PER_S, 1e3 },
-    { "MB/s", BYTES_PER_S, 1e6 },
-    { "GB/s", BYTES_PER_S, 1e9 },
-    { "KiB/s", BYTES_PER_S, 0x1p10 },
-    { "MiB/s", BYTES_PER_S, 0x1p20 },
-    { "GiB/s", BYTES_PER_S, 0x1p30 },
-    { "Hz", HZ, 1 },
-    { "MHz", HZ, 1e6 },
-    { "GHz", HZ, 1e9 },
-    { "ns", NS, 1 },
-    { "us", NS, 1e3 },
-    { "ms", NS, 1e6 },
-    { "s", NS, 1e9 },
-    { "FLOP/s", FLOPS_PER_S, 1 },
-    { "MFLOP/s", FLOPS_PER_S, 1e6 },
-    { "GFLOP/s", FLOPS_PER_S, 1e9 },
-    { "TFLOP/s", FLOPS_PER_S, 1e12 },
+    { "", "", 1 },
+    { "B", "B", 1 },
+    { "kB", "B", 1e3 },
+    { "KB", "B", 1e3 },
+    { "MB", "B", 1e6 },
+    { "GB", "B", 1e9 },
+    { "TB", "B", 1e12 },
+    { "KiB", "B", 0x1p10 },
+    { "MiB", "B", 0x1p20 },
+    { "GiB", "B", 0x1p30 },
+    { "TiB", "B", 0x1p40 },
+    { "B/s", "B/s", 1 },
+    { "kB/s", "B/s", 1e3 },
+    { "MB/s", "B/s", 1e6 },
+    { "GB/s", "B/s", 1e9 },
+    { "KiB/s", "B/s", 0x1p10 },
+    { "MiB/s", "B/s", 0x1p20 },
+    { "GiB/s", "B/s", 0x1p30 },
+    { "Hz", "Hz", 1 },
+    { "MHz", "Hz", 1e6 },
+    { "GHz", "Hz", 1e9 },
+    { "ns", "ns", 1 },
+    { "us", "ns", 1e3 },
+    { "ms", "ns", 1e6 },
+    { "s", "ns", 1e9 },
+    { "FLOP/s", "FLOP/s", 1 },
+    { "MFLOP/s", "FLOP/s", 1e6 },
+    { "GFLOP/s", "FLOP/s", 1e9 },
+    { "TFLOP/s", "FLOP/s", 1e12 },
 };
-static const char *const dim_names[] = { "nothing (a plain number)", "bytes (B, kB, MB, GB, KiB, MiB, GiB)",
-                                         "a rate (B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)", "a frequency (Hz, MHz, GHz)",
-                                         "a time (ns, us, ms, s)", "an arithmetic rate (FLOP/s, MFLOP/s, GFLOP/s, TFLOP/s)" };
-
-enum table_kind { T_DEVICE,
-                  T_CLASS,
-                  T_COMPUTE,
-                  T_MEMORY,
-                  T_STORAGE,
-                  T_ACCEL,
-                  T_ACCEL_POINT,
-                  T_CONDITIONS,
-                  N_KINDS };
-static const char *const kind_names[N_KINDS] = { "device", "core_class", "compute", "memory", "storage", "accelerator",
-                                                 "accelerator_point", "conditions" };
-/* What the key of each table may name. */
-static const char *const kind_keys[N_KINDS] = {
-    "", "class", "kernel class tier pattern resident threads row_len batch", "engines pattern row threads",
-    "backend direct pattern block depth lanes range class", "engine", "engine op rows cols batch", "table"
-};
-
-/* An item of table conditions. */
-struct conditions {
-    enum hw_table table;
-    struct hw_conditions c;
+static const char *const unit_kinds[][2] = {
+    { "", "nothing (a plain number)" }, { "B", "bytes (B, kB, MB, GB, KiB, MiB, GiB)" },
+    { "B/s", "a rate (B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)" }, { "Hz", "a frequency (Hz, MHz, GHz)" },
+    { "ns", "a time (ns, us, ms, s)" }, { "FLOP/s", "an arithmetic rate (FLOP/s, MFLOP/s, GFLOP/s, TFLOP/s)" },
 };
 
 /* Where a point came from: its first row in the file, for messages, and what it rests on. */
@@ -122,34 +94,19 @@ struct fact {
 };
 
 struct device {
-    char name[HW_NAME];
     int row, n_figures, n_estimated, n_measured, n_facts, unchanged;
-    char text[7][HW_TEXT]; /* text_fields */
-    uint64_t memory_bytes, app_memory_limit_bytes;
-    struct fact facts[9]; /* a field is there once */
-    struct list lists[N_KINDS];
+    struct hw hw; /* its own fields */
+    struct fact facts[16]; /* a field is there once */
+    struct list lists[HWDB_KINDS];
     struct hash *hash;
 };
-
-static const size_t item_bytes[N_KINDS] = { 0,
-                                            sizeof(struct hw_class),
-                                            sizeof(struct hw_compute),
-                                            sizeof(struct hw_memory),
-                                            sizeof(struct hw_storage),
-                                            sizeof(struct hw_accel),
-                                            sizeof(struct hw_accel_point),
-                                            sizeof(struct conditions) };
-static const int most_items[N_KINDS] = { 0, HW_MAX_CLASSES, HW_MAX_POINTS, HW_MAX_POINTS, HW_MAX_POINTS, 64, HW_MAX_POINTS,
-                                         HW_TABLES };
-static const char *const text_fields[7] = { "description", "soc", "cpu_model", "os", "storage_description", "filesystem",
-                                            "source" };
 
 /* One CSV row, taken apart. */
 struct row {
     const struct table *t;
     int index, col[N_COLUMNS];
     const char *cell[N_COLUMNS];
-    enum table_kind kind;
+    enum hwdb_kind kind;
     int n_keys;
     char keys[MAX_KEY_TEXT]; /* cut into names and values */
     const char *key[MAX_KEYS], *val[MAX_KEYS];
@@ -179,27 +136,22 @@ static double number(struct row *r, enum column c, const char *text)
     return v;
 }
 
-/* The row's value in the base unit of dim; > 0. */
-static double quantity(struct row *r, enum dim dim)
+/* The row's value in the field's unit; > 0. */
+static double quantity(struct row *r, const struct hwdb_field *f)
 {
-    double v = number(r, VALUE, r->cell[VALUE]);
+    const char *unit = hwdb_unit(f);
+    double v = number(r, VALUE, r->cell[VALUE]), max = f->max == INT64_MAX ? 1e18 : (double)f->max;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(units[i].name, r->cell[UNIT]) == 0 && units[i].dim == dim) {
+        if (strcmp(units[i].name, r->cell[UNIT]) == 0 && strcmp(units[i].base, unit) == 0) {
             v *= units[i].factor;
-            if (!(v > 0) || v > 1e18)
-                bad(r, VALUE, "'%s' is not within 0..1e18", r->cell[VALUE]);
+            if ((!(v > 0) || v > max) && !r->failed)
+                r->failed = table_err(r->t, r->index, r->col[VALUE], r->e, "'%s' is not within 0..%g", r->cell[VALUE], max);
             return v;
         }
-    bad(r, UNIT, "the unit must be that of %s", dim_names[dim]);
+    for (size_t i = 0; i < sizeof unit_kinds / sizeof *unit_kinds; i++)
+        if (strcmp(unit_kinds[i][0], unit) == 0)
+            bad(r, UNIT, "the unit must be that of %s", unit_kinds[i][1]);
     return 0;
-}
-
-static int64_t integer(struct row *r, enum dim dim, double max)
-{
-    double v = quantity(r, dim);
-    if (!r->failed && (v != floor(v) || v > max))
-        bad(r, VALUE, "'%s' is not a whole number in range", r->cell[VALUE]);
-    return r->failed ? 1 : (int64_t)v;
 }
 
 static void text(struct row *r, enum column c, const char *from, char *out, size_t len)
@@ -216,13 +168,25 @@ static void text(struct row *r, enum column c, const char *from, char *out, size
 
 /* ---- keys ---- */
 
-static int is_key(const char *list, const char *name)
+/* What a CSV calls a table's keys, or its other fields, with blanks between them. The row's device has no key, and names itself. */
+static void list_fields(enum hwdb_kind k, unsigned keys, char out[400])
 {
-    size_t n = strlen(name);
-    for (const char *p = strstr(list, name); p; p = strstr(p + 1, name))
-        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == 0))
-            return n > 0;
-    return 0;
+    const struct hwdb_table *t = hwdb_table(k);
+    int n = 0;
+    *out = 0;
+    for (int i = 0; i < t->n; i++)
+        if ((t->fields[i].flags & HWDB_KEY) == keys && strcmp(t->fields[i].csv, "origin") != 0 && !(keys && k == HWDB_DEVICE))
+            n += snprintf(out + n, (size_t)(400 - n), "%s%s", n ? " " : "", t->fields[i].csv);
+}
+
+static const struct hwdb_field *find_field(enum hwdb_kind k, unsigned keys, const char *name)
+{
+    const struct hwdb_table *t = hwdb_table(k);
+    for (int i = 0; i < t->n; i++)
+        if ((t->fields[i].flags & HWDB_KEY) == keys && strcmp(t->fields[i].csv, "origin") != 0 && !(keys && k == HWDB_DEVICE) &&
+            (strcmp(t->fields[i].csv, name) == 0 || (!keys && strcmp(t->fields[i].column, name) == 0)))
+            return &t->fields[i];
+    return NULL;
 }
 
 static void cut_keys(struct row *r)
@@ -238,9 +202,11 @@ static void cut_keys(struct row *r)
             return;
         }
         *eq = 0;
-        if (!is_key(kind_keys[r->kind], p)) {
+        if (!find_field(r->kind, HWDB_KEY, p)) {
+            char known[400];
+            list_fields(r->kind, HWDB_KEY, known);
             r->failed = table_err(r->t, r->index, r->col[KEY], r->e, "'%s' is no part of the key of table '%s', which has: %s", p,
-                                  kind_names[r->kind], kind_keys[r->kind][0] ? kind_keys[r->kind] : "nothing");
+                                  hwdb_table(r->kind)->name, known[0] ? known : "nothing");
             return;
         }
         for (int i = 0; i < r->n_keys; i++)
@@ -267,31 +233,29 @@ static const char *key_text(struct row *r, const char *name, const char *def)
     return def ? def : "";
 }
 
-static int key_int(struct row *r, const char *name, const char *def, int min, int max)
+static int64_t key_whole(struct row *r, const struct hwdb_field *f, const char *s)
 {
-    const char *s = key_text(r, name, def);
-    double v = r->failed ? min : number(r, KEY, s);
-    if (!r->failed && (v != floor(v) || v < min || v > max))
-        bad(r, KEY, "'%s' is not a whole number in range", s);
-    return r->failed ? min : (int)v;
-}
-
-static uint64_t key_size(struct row *r, const char *name, const char *def)
-{
-    uint64_t v = 1;
+    uint64_t size = 1;
     struct err ignored;
-    const char *s = key_text(r, name, def);
-    if (!r->failed && (size_parse(s, &v, &ignored) < 0 || v < 1 || v > 1ull << 40))
-        bad(r, KEY, "'%s' is not a size from 1 byte to 1 TiB, such as 4KiB", s);
-    return v;
+    if (r->failed)
+        return f->min;
+    if (strcmp(hwdb_unit(f), "B") == 0) {
+        if (size_parse(s, &size, &ignored) < 0 || size < 1 || size > 1ull << 40)
+            bad(r, KEY, "'%s' is not a size from 1 byte to 1 TiB, such as 4KiB", s);
+        return (int64_t)size;
+    }
+    double v = number(r, KEY, s);
+    if (!r->failed && (v != floor(v) || v < (double)f->min || v > (double)f->max))
+        bad(r, KEY, "'%s' is not a whole number in range", s);
+    return r->failed ? f->min : (int64_t)v;
 }
 
-static int key_choice(struct row *r, const char *name, const char *def, const char *a, const char *b)
+static int64_t key_choice(struct row *r, const struct hwdb_field *f, const char *s)
 {
-    const char *s = key_text(r, name, def);
-    if (strcmp(s, a) != 0 && strcmp(s, b) != 0)
-        bad(r, KEY, strcmp(a, "seq") == 0 ? "pattern '%s' is neither seq nor random" : "'%s' is not one of the two values", s);
-    return strcmp(s, b) == 0;
+    int i = hwdb_choice_of(f, s);
+    if (i < 0 && !r->failed)
+        r->failed = table_err(r->t, r->index, r->col[KEY], r->e, "%s '%s' is none of: %s", f->csv, s, f->names);
+    return i < 0 ? 0 : i;
 }
 
 /* ---- points ---- */
@@ -323,14 +287,14 @@ static int grow(struct list *l, size_t size)
 static void *point(struct row *r, struct device *d, const void *key)
 {
     struct list *l = &d->lists[r->kind];
-    size_t size = item_bytes[r->kind];
+    size_t size = hwdb_table(r->kind)->size;
     int i = 0;
     if (r->failed)
         return NULL;
     while (i < l->n && memcmp(l->keys + (size_t)i * size, key, size) != 0)
         i++;
-    if (i == most_items[r->kind]) {
-        bad(r, KEY, "too many points in table '%s'", kind_names[r->kind]);
+    if (i == hwdb_table(r->kind)->most) {
+        bad(r, KEY, "too many points in table '%s'", hwdb_table(r->kind)->name);
         return NULL;
     }
     if (i == l->n) {
@@ -348,245 +312,113 @@ static void *point(struct row *r, struct device *d, const void *key)
     return l->items + (size_t)i * size;
 }
 
-static int find_class(struct row *r, const struct device *d)
+/* Which item of another table a key names, by that table's own name; it has to be there before. */
+static int find_item(struct row *r, const struct device *d, enum hwdb_kind k, const char *what, const char *name)
 {
-    const char *name = key_text(r, "class", "");
-    const struct hw_class *c = (const void *)d->lists[T_CLASS].items;
-    for (int i = 0; *name && i < d->lists[T_CLASS].n; i++)
-        if (strcmp(c[i].name, name) == 0)
+    const struct hwdb_table *t = hwdb_table(k);
+    const struct list *l = &d->lists[k];
+    for (int i = 0; *name && i < l->n; i++)
+        if (strcmp(hwdb_at(&t->fields[0], l->items + (size_t)i * t->size), name) == 0)
             return i;
-    if (*name)
-        bad(r, KEY, "core class '%s' has no row of table core_class above", name);
+    if (*name && !r->failed)
+        r->failed = table_err(r->t, r->index, r->col[KEY], r->e, "%s '%s' has no row of table %s above", what, name, t->name);
     return -1;
 }
 
-/* ---- tables ---- */
-
-static int set_dist(struct row *r, const char *name, enum dim dim, struct hw_dist *d)
+static void set_key(struct row *r, const struct device *d, const struct hwdb_field *f, void *key)
 {
-    const char *f = r->cell[FIELD];
-    size_t n = strlen(name);
-    if (strncmp(f, name, n) != 0)
-        return 0;
-    double *to = f[n] == 0 || strcmp(f + n, "_p50") == 0 ? &d->p50
-                 : strcmp(f + n, "_p10") == 0            ? &d->p10
-                 : strcmp(f + n, "_p90") == 0            ? &d->p90
-                                                         : NULL;
-    if (!to)
-        return 0;
-    if (*to > 0)
-        bad(r, FIELD, "'%s' of this key was given above", f);
-    *to = quantity(r, dim);
-    return 1;
+    const char *s = key_text(r, f->csv, f->standard ? f->standard : f->flags & HWDB_NEED ? NULL : "");
+    if (f->type == HWDB_TEXT)
+        text(r, KEY, s, hwdb_at(f, key), f->size);
+    else
+        hwdb_set(f, key, f->type == HWDB_CHOICE ? key_choice(r, f, s) :
+                         f->type == HWDB_CLASS  ? find_item(r, d, HWDB_CORE_CLASS, "core class", s) :
+                         f->type == HWDB_ACCEL  ? find_item(r, d, HWDB_ACCELERATOR, "accelerator", s) : key_whole(r, f, s));
 }
 
-static int set_number(struct row *r, const char *name, enum dim dim, double *to)
+/* The item that the row's key names; NULL: failed. */
+static void *find_point(struct row *r, struct device *d)
 {
-    if (strcmp(r->cell[FIELD], name) != 0)
-        return 0;
-    if (*to > 0)
-        bad(r, FIELD, "'%s' of this key was given above", name);
-    *to = quantity(r, dim);
-    return 1;
+    const struct hwdb_table *t = hwdb_table(r->kind);
+    union {
+        struct hw_class cores;
+        struct hw_compute compute;
+        struct hw_storage storage;
+        struct hw_accel accel;
+        struct hw_accel_point accel_point;
+        struct hw_memory memory;
+        struct hw_conditions conditions;
+    } key;
+    memset(&key, 0, sizeof key);
+    for (int i = 0; i < t->n; i++)
+        if (t->fields[i].flags & HWDB_KEY)
+            set_key(r, d, &t->fields[i], &key);
+    if (r->kind == HWDB_COMPUTE && key.compute.row_len == 0 && strncmp(key.compute.kernel, "flops/", 6) != 0)
+        bad(r, KEY, "'%s=...' is missing", "row_len");
+    return point(r, d, &key);
 }
 
-static void unknown_field(struct row *r, const char *known)
+static void set_text(struct row *r, const struct hwdb_field *f, void *item)
 {
-    if (!r->failed)
-        r->failed = table_err(r->t, r->index, r->col[FIELD], r->e, "'%.40s' is no field of table '%s', which has: %s",
-                              r->cell[FIELD], kind_names[r->kind], known);
+    if (r->cell[UNIT][0])
+        bad(r, UNIT, "a text has no unit ('%s')", r->cell[UNIT]);
+    if (f->type == HWDB_MARKS) {
+        struct hw_conditions *c = item;
+        c->watched = 1;
+        if (hw_marks_of(r->cell[VALUE], &c->marks) < 0)
+            bad(r, VALUE, "'%.60s' is neither clean nor a list of others, stolen, waited, memory, spread", r->cell[VALUE]);
+        return;
+    }
+    text(r, VALUE, r->cell[VALUE], hwdb_at(f, item), f->size);
+    if (!r->failed && strcmp(f->column, "measured_at") == 0 && hw_time_of(r->cell[VALUE]) < 0)
+        bad(r, VALUE, "'%s' is not a time such as 2024-11-21T09:47:00Z", r->cell[VALUE]);
+}
+
+static void set_field(struct row *r, void *item)
+{
+    const struct hwdb_field *f = find_field(r->kind, 0, r->cell[FIELD]);
+    if (!f) {
+        char known[400];
+        list_fields(r->kind, 0, known);
+        if (!r->failed)
+            r->failed = table_err(r->t, r->index, r->col[FIELD], r->e, "'%.40s' is no field of table '%s', which has: %s", r->cell[FIELD],
+                                  hwdb_table(r->kind)->name, known);
+    } else if (f->type == HWDB_TEXT || f->type == HWDB_MARKS) {
+        set_text(r, f, item);
+    } else if (f->type == HWDB_REAL ? *(double *)hwdb_at(f, item) > 0 : hwdb_get(f, item) != 0) {
+        bad(r, FIELD, "'%s' of this key was given above", r->cell[FIELD]);
+    } else if (f->type == HWDB_REAL) {
+        *(double *)hwdb_at(f, item) = quantity(r, f);
+    } else if (f->min == 0 && f->max == 1) {
+        hwdb_set(f, item, number(r, VALUE, r->cell[VALUE]) > 0);
+    } else {
+        double v = quantity(r, f);
+        if (!r->failed && v != floor(v))
+            bad(r, VALUE, "'%s' is not a whole number in range", r->cell[VALUE]);
+        hwdb_set(f, item, r->failed ? 1 : (int64_t)v);
+    }
 }
 
 static void on_device(struct row *r, struct device *d)
 {
-    const char *f = r->cell[FIELD];
     for (int i = 0; i < d->n_facts; i++)
-        if (strcmp(d->facts[i].field, f) == 0)
-            bad(r, FIELD, "'%s' was given above", f);
-    if (strcmp(f, "memory_bytes") == 0) {
-        d->memory_bytes = (uint64_t)integer(r, BYTES, 1e16);
-    } else if (strcmp(f, "app_memory_limit_bytes") == 0) {
-        d->app_memory_limit_bytes = (uint64_t)integer(r, BYTES, 1e16);
-    } else {
-        int k = 0;
-        while (k < 7 && strcmp(text_fields[k], f) != 0)
-            k++;
-        if (k == 7) {
-            unknown_field(r, "memory_bytes app_memory_limit_bytes description soc cpu_model os storage_description "
-                             "filesystem source");
-            return;
-        }
-        if (r->cell[UNIT][0])
-            bad(r, UNIT, "a text has no unit ('%s')", r->cell[UNIT]);
-        text(r, VALUE, r->cell[VALUE], d->text[k], HW_TEXT);
-    }
-    if (r->failed)
-        return;
-    struct fact *fact = &d->facts[d->n_facts++];
-    snprintf(fact->field, sizeof fact->field, "%.31s", f);
-    rest_on(r, &fact->from);
-}
-
-static void on_class(struct row *r, struct device *d)
-{
-    struct hw_class key;
-    memset(&key, 0, sizeof key);
-    text(r, KEY, key_text(r, "class", NULL), key.name, sizeof key.name);
-    struct hw_class *c = point(r, d, &key);
-    if (!c)
-        return;
-    if (strcmp(r->cell[FIELD], "n_cores") == 0 ? c->n_cores > 0 : c->max_hz > 0 && strcmp(r->cell[FIELD], "max_hz") == 0)
-        bad(r, FIELD, "'%s' of this key was given above", r->cell[FIELD]);
-    else if (strcmp(r->cell[FIELD], "n_cores") == 0)
-        c->n_cores = (int)integer(r, COUNT, 65536);
-    else if (strcmp(r->cell[FIELD], "max_hz") == 0)
-        c->max_hz = (uint64_t)integer(r, HZ, 1e12);
-    else
-        unknown_field(r, "n_cores max_hz");
-}
-
-static void on_compute(struct row *r, struct device *d)
-{
-    struct hw_compute key;
-    memset(&key, 0, sizeof key);
-    key.core_class = find_class(r, d);
-    text(r, KEY, key_text(r, "kernel", NULL), key.kernel, sizeof key.kernel);
-    text(r, KEY, key_text(r, "tier", "unknown"), key.tier, sizeof key.tier);
-    int stated = strncmp(key.kernel, "flops/", 6) == 0;
-    key.pattern = (enum hw_pattern)key_choice(r, "pattern", "seq", "seq", "random");
-    key.dram = key_choice(r, "resident", "cache", "cache", "dram");
-    key.threads = key_int(r, "threads", "1", 1, 65536);
-    key.row_len = key_int(r, "row_len", stated ? "0" : NULL, !stated, 1 << 20);
-    key.batch = key_int(r, "batch", "1", 1, 65536);
-    struct hw_compute *p = point(r, d, &key);
-    if (p && strcmp(r->cell[FIELD], "rows") == 0) {
-        if (p->rows > 0)
-            bad(r, FIELD, "'%s' of this key was given above", "rows");
-        p->rows = (int)integer(r, COUNT, INT32_MAX);
-    } else if (p && !set_dist(r, "ns_per_row", NS, &p->ns_per_row) &&
-               !set_number(r, "flops_per_s", FLOPS_PER_S, &p->flops_per_s)) {
-        unknown_field(r, "ns_per_row ns_per_row_p10 ns_per_row_p90 flops_per_s rows");
+        if (strcmp(d->facts[i].field, r->cell[FIELD]) == 0)
+            bad(r, FIELD, "'%s' was given above", r->cell[FIELD]);
+    set_field(r, &d->hw);
+    if (!r->failed && d->n_facts < (int)(sizeof d->facts / sizeof *d->facts)) {
+        struct fact *fact = &d->facts[d->n_facts++];
+        snprintf(fact->field, sizeof fact->field, "%.31s", r->cell[FIELD]);
+        rest_on(r, &fact->from);
     }
 }
 
-static void on_memory(struct row *r, struct device *d)
+static void on_row(struct row *r, struct device *d)
 {
-    struct hw_memory key;
-    memset(&key, 0, sizeof key);
-    text(r, KEY, key_text(r, "engines", "cpu"), key.engines, sizeof key.engines);
-    key.pattern = (enum hw_pattern)key_choice(r, "pattern", "seq", "seq", "random");
-    key.row_bytes = key_size(r, "row", "64KiB");
-    key.threads = key_int(r, "threads", "0", 0, 65536);
-    struct hw_memory *p = point(r, d, &key);
-    if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s))
-        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90");
-}
-
-static void on_storage(struct row *r, struct device *d)
-{
-    struct hw_storage key;
-    memset(&key, 0, sizeof key);
-    key.core_class = find_class(r, d);
-    key.backend = (enum hw_backend)key_choice(r, "backend", "io_uring", "pread", "io_uring");
-    key.direct = key_choice(r, "direct", "1", "0", "1");
-    key.pattern = (enum hw_pattern)key_choice(r, "pattern", NULL, "seq", "random");
-    key.block_bytes = key_size(r, "block", NULL);
-    key.queue_depth = key_int(r, "depth", NULL, 1, 65536);
-    key.lanes = key_int(r, "lanes", "1", 1, 65536);
-    key.range_bytes = key_size(r, "range", NULL);
-    struct hw_storage *p = point(r, d, &key);
-    if (p && strcmp(r->cell[FIELD], "page_bytes") == 0)
-        p->page_bytes = (uint64_t)integer(r, BYTES, 1e12);
-    else if (p && !set_dist(r, "bytes_per_s", BYTES_PER_S, &p->bytes_per_s) &&
-        !set_number(r, "latency_ns_p50", NS, &p->latency_ns_p50) &&
-        !set_number(r, "latency_ns_p99", NS, &p->latency_ns_p99) &&
-        !set_number(r, "cpu_ns_per_read", NS, &p->cpu_ns_per_read) &&
-        !set_number(r, "batch_completion_share", COUNT, &p->batch_completion_share) &&
-        !set_number(r, "uncached_destination_ratio", COUNT, &p->uncached_destination_ratio))
-        unknown_field(r, "bytes_per_s bytes_per_s_p10 bytes_per_s_p90 latency_ns_p50 latency_ns_p99 cpu_ns_per_read "
-                         "batch_completion_share uncached_destination_ratio page_bytes");
-    if (!r->failed && (p->batch_completion_share > 1 || p->uncached_destination_ratio > 1))
-        bad(r, VALUE, "'%s' is not within 0..1", r->cell[VALUE]);
-}
-
-static void on_accel(struct row *r, struct device *d)
-{
-    struct hw_accel key;
-    memset(&key, 0, sizeof key);
-    text(r, KEY, key_text(r, "engine", NULL), key.engine, sizeof key.engine);
-    struct hw_accel *p = point(r, d, &key);
-    if (!p)
-        return;
-    if (strcmp(r->cell[FIELD], "description") == 0)
-        text(r, VALUE, r->cell[VALUE], p->description, sizeof p->description);
-    else if (strcmp(r->cell[FIELD], "addressable_bytes") == 0)
-        p->addressable_bytes = (uint64_t)integer(r, BYTES, 1e16);
-    else if (strcmp(r->cell[FIELD], "driver_bytes") == 0)
-        p->driver_bytes = (uint64_t)integer(r, BYTES, 1e16);
-    else if (strcmp(r->cell[FIELD], "shares_memory") == 0)
-        p->shares_memory = number(r, VALUE, r->cell[VALUE]) != 0;
-    else if (!set_number(r, "launch_ns", NS, &p->launch_ns))
-        unknown_field(r, "description addressable_bytes launch_ns shares_memory driver_bytes");
-}
-
-static void on_accel_point(struct row *r, struct device *d)
-{
-    struct hw_accel_point key;
-    const struct hw_accel *a = (const void *)d->lists[T_ACCEL].items;
-    const char *engine = key_text(r, "engine", NULL);
-    memset(&key, 0, sizeof key);
-    key.accel = -1;
-    for (int k = 0; k < d->lists[T_ACCEL].n; k++)
-        if (strcmp(a[k].engine, engine) == 0)
-            key.accel = k;
-    if (key.accel < 0)
-        bad(r, KEY, "accelerator '%s' has no row of table accelerator above", engine);
-    text(r, KEY, key_text(r, "op", NULL), key.op, sizeof key.op);
-    key.rows = key_int(r, "rows", NULL, 1, 1 << 24);
-    key.cols = key_int(r, "cols", NULL, 1, 1 << 24);
-    key.batch = key_int(r, "batch", "1", 1, 65536);
-    struct hw_accel_point *p = point(r, d, &key);
-    if (p && !set_dist(r, "ns", NS, &p->ns))
-        unknown_field(r, "ns ns_p10 ns_p90");
-}
-
-static void on_conditions(struct row *r, struct device *d)
-{
-    struct conditions key;
-    const char *table = key_text(r, "table", NULL), *f = r->cell[FIELD];
-    int t = 0;
-    memset(&key, 0, sizeof key);
-    while (t < HW_TABLES && strcmp(hw_table_name((enum hw_table)t), table) != 0)
-        t++;
-    if (t == HW_TABLES)
-        bad(r, KEY, "table '%s' is none of compute, memory, storage, accelerator", table);
-    key.table = (enum hw_table)t;
-    struct conditions *p = point(r, d, &key);
-    if (!p)
-        return;
-    double repeated = 0;
-    int is_text = strcmp(f, "measured_at") == 0 || strcmp(f, "marks") == 0;
-    if (is_text && r->cell[UNIT][0])
-        bad(r, UNIT, "a text has no unit ('%s')", r->cell[UNIT]);
-    if (strcmp(f, "measured_at") == 0) {
-        text(r, VALUE, r->cell[VALUE], p->c.measured_at, sizeof p->c.measured_at);
-        if (!r->failed && hw_time_of(p->c.measured_at) < 0)
-            bad(r, VALUE, "'%s' is not a time such as 2024-11-21T09:47:00Z", r->cell[VALUE]);
-    } else if (strcmp(f, "marks") == 0) {
-        p->c.watched = 1;
-        if (hw_marks_of(r->cell[VALUE], &p->c.marks) < 0)
-            bad(r, VALUE, "'%.60s' is neither clean nor a list of others, stolen, waited, memory, spread", r->cell[VALUE]);
-    } else if (set_number(r, "repeated", COUNT, &repeated)) {
-        p->c.repeated = repeated < 1e9 ? (int)repeated : 1000000000;
-    } else if (!set_number(r, "others", COUNT, &p->c.others) && !set_number(r, "stolen", COUNT, &p->c.stolen) &&
-               !set_number(r, "waited_for_cpu", COUNT, &p->c.waited_for_cpu) &&
-               !set_number(r, "short_of_memory", COUNT, &p->c.short_of_memory) &&
-               !set_number(r, "spread", COUNT, &p->c.spread) && !set_number(r, "disturbed", COUNT, &p->c.disturbed) &&
-               !set_number(r, "paused_s", COUNT, &p->c.paused_s)) {
-        unknown_field(r, "measured_at marks others stolen waited_for_cpu short_of_memory spread disturbed repeated paused_s");
-    }
-    if (!r->failed && p->c.disturbed > 1)
-        bad(r, VALUE, "'%s' is more than the whole", r->cell[VALUE]);
+    void *item = r->kind == HWDB_DEVICE ? NULL : find_point(r, d);
+    if (item)
+        set_field(r, item);
+    else if (r->kind == HWDB_DEVICE)
+        on_device(r, d);
 }
 
 /* ---- the file ---- */
@@ -606,7 +438,7 @@ struct import {
 static void free_devices(struct import *im)
 {
     for (int i = 0; i < im->n; i++) {
-        for (int k = 0; k < N_KINDS; k++) {
+        for (int k = 0; k < HWDB_KINDS; k++) {
             free(im->devices[i].lists[k].items);
             free(im->devices[i].lists[k].keys);
             free(im->devices[i].lists[k].from);
@@ -626,7 +458,7 @@ static struct device *find_device(struct import *im, struct row *r)
     if (r->failed)
         return NULL;
     for (int i = 0; i < im->n; i++)
-        if (strcmp(im->devices[i].name, name) == 0)
+        if (strcmp(im->devices[i].hw.name, name) == 0)
             return &im->devices[i];
     struct device *grown = realloc(im->devices, ((size_t)im->n + 1) * sizeof *grown);
     if (grown)
@@ -638,7 +470,7 @@ static struct device *find_device(struct import *im, struct row *r)
     }
     struct device *d = &im->devices[im->n++];
     memset(d, 0, sizeof *d);
-    memcpy(d->name, name, sizeof name);
+    memcpy(d->hw.name, name, sizeof name);
     d->row = r->index;
     d->hash = hash;
     return d;
@@ -665,9 +497,6 @@ static int is_utf8(const char *text)
 
 static int read_row(struct import *im, struct row *r)
 {
-    static void (*const on[N_KINDS])(struct row *, struct device *) = { on_device, on_class, on_compute, on_memory,
-                                                                        on_storage, on_accel, on_accel_point,
-                                                                        on_conditions };
     int kind = 0;
     for (int c = 0; c < N_COLUMNS; c++)
         r->cell[c] = table_cell(im->t, r->index, r->col[c], NULL);
@@ -675,9 +504,9 @@ static int read_row(struct import *im, struct row *r)
         if (!is_utf8(r->cell[c]))
             return bad(r, (enum column)c, "%s", "not UTF-8");
     struct device *d = find_device(im, r);
-    while (kind < N_KINDS && strcmp(kind_names[kind], r->cell[TABLE]) != 0)
+    while (kind < HWDB_KINDS && strcmp(hwdb_table((enum hwdb_kind)kind)->name, r->cell[TABLE]) != 0)
         kind++;
-    if (kind == N_KINDS)
+    if (kind == HWDB_KINDS)
         bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point, conditions",
             r->cell[TABLE]);
     int origin = HW_MEASURED;
@@ -691,11 +520,11 @@ static int read_row(struct import *im, struct row *r)
     text(r, SOURCE, r->cell[SOURCE], source, sizeof source);
     if (r->failed)
         return r->failed;
-    r->kind = (enum table_kind)kind;
+    r->kind = (enum hwdb_kind)kind;
     r->origin = (enum hw_origin)origin;
     cut_keys(r);
     if (!r->failed)
-        on[kind](r, d);
+        on_row(r, d);
     d->n_figures++;
     d->n_estimated += r->origin == HW_ESTIMATED;
     d->n_measured += r->origin == HW_MEASURED;
@@ -704,36 +533,36 @@ static int read_row(struct import *im, struct row *r)
     return r->failed;
 }
 
-/* Points whose main figure no row gave. */
+/* What a point has to have and no row gave. */
+static const char *missing(enum hwdb_kind k, void *item)
+{
+    const struct hwdb_table *t = hwdb_table(k);
+    struct hw_compute *c = item;
+    if (k == HWDB_COMPUTE && c->row_len > 0) {
+        if (!(c->ns_per_row.p50 > 0))
+            return "ns_per_row";
+        if (!(c->flops_per_s > 0))
+            c->flops_per_s = 2e9 * c->row_len * c->batch / c->ns_per_row.p50;
+    }
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        if ((f->flags & (HWDB_NEED | HWDB_KEY)) == HWDB_NEED &&
+            (f->type == HWDB_INTEGER ? f->min > 0 && hwdb_get(f, item) == 0 : f->type != HWDB_CHOICE && !hwdb_is_known(f, item)))
+            return f->csv;
+    }
+    return NULL;
+}
+
 static int check_whole(struct import *im, const int *col, struct err *e)
 {
-    for (int i = 0; i < im->n; i++) {
-        const struct device *d = &im->devices[i];
-        for (int kind = T_CLASS; kind < N_KINDS; kind++)
-            for (int k = 0; k < d->lists[kind].n; k++) {
-                const char *item = d->lists[kind].items + (size_t)k * item_bytes[kind], *missing = NULL;
-                struct hw_compute *c = (void *)item;
-                if (kind == T_CLASS && !((const struct hw_class *)(const void *)item)->n_cores)
-                    missing = "n_cores";
-                else if (kind == T_COMPUTE && c->row_len == 0 && !(c->flops_per_s > 0))
-                    missing = "flops_per_s";
-                else if (kind == T_COMPUTE && c->row_len > 0 && !(c->ns_per_row.p50 > 0))
-                    missing = "ns_per_row";
-                else if (kind == T_COMPUTE && c->row_len > 0 && !(c->flops_per_s > 0))
-                    c->flops_per_s = 2e9 * c->row_len * c->batch / c->ns_per_row.p50;
-                else if (kind == T_MEMORY && !(((const struct hw_memory *)(const void *)item)->bytes_per_s.p50 > 0))
-                    missing = "bytes_per_s";
-                else if (kind == T_STORAGE && !(((const struct hw_storage *)(const void *)item)->bytes_per_s.p50 > 0))
-                    missing = "bytes_per_s";
-                else if (kind == T_ACCEL_POINT && !(((const struct hw_accel_point *)(const void *)item)->ns.p50 > 0))
-                    missing = "ns";
-                else if (kind == T_CONDITIONS && !((const struct conditions *)(const void *)item)->c.measured_at[0])
-                    missing = "measured_at";
-                if (missing)
-                    return table_err(im->t, d->lists[kind].from[k].row, col[KEY], e, "no row gives '%s' for this key",
-                                     missing);
+    for (int i = 0; i < im->n; i++)
+        for (int k = HWDB_CORE_CLASS; k < HWDB_KINDS; k++)
+            for (int n = 0; n < im->devices[i].lists[k].n; n++) {
+                const struct list *l = &im->devices[i].lists[k];
+                const char *what = missing((enum hwdb_kind)k, l->items + (size_t)n * hwdb_table((enum hwdb_kind)k)->size);
+                if (what)
+                    return table_err(im->t, l->from[n].row, col[KEY], e, "no row gives '%s' for this key", what);
             }
-    }
     return 0;
 }
 
@@ -755,47 +584,19 @@ static int read_csv(const char *path, struct import *im, struct err *e)
 static int add_points(const struct device *d, struct hwdb *db, struct err *e)
 {
     int r = 0;
-    for (int kind = T_CLASS; kind < N_KINDS; kind++)
-        for (int k = 0; k < d->lists[kind].n && r == 0; k++) {
-            void *item = d->lists[kind].items + (size_t)k * item_bytes[kind];
-            const struct from *f = &d->lists[kind].from[k];
-            switch (kind) {
-            case T_CLASS:
-                ((struct hw_class *)item)->origin = f->origin;
-                r = hwdb_add_class(db, item, f->source, e);
-                break;
-            case T_COMPUTE:
-                ((struct hw_compute *)item)->origin = f->origin;
-                r = hwdb_add_compute(db, item, f->source, NULL, 0, e);
-                break;
-            case T_MEMORY:
-                ((struct hw_memory *)item)->origin = f->origin;
-                r = hwdb_add_memory(db, item, f->source, NULL, 0, e);
-                break;
-            case T_STORAGE:
-                ((struct hw_storage *)item)->origin = f->origin;
-                r = hwdb_add_storage(db, item, f->source, NULL, 0, e);
-                break;
-            case T_ACCEL:
-                ((struct hw_accel *)item)->origin = f->origin;
-                r = hwdb_add_accel(db, item, f->source, e);
-                break;
-            case T_CONDITIONS:
-                r = hwdb_add_conditions(db, ((struct conditions *)item)->table, &((struct conditions *)item)->c, e);
-                break;
-            default:
-                ((struct hw_accel_point *)item)->origin = f->origin;
-                r = hwdb_add_accel_point(db, item, f->source, NULL, 0, e);
-            }
+    for (int k = HWDB_CORE_CLASS; k < HWDB_KINDS; k++) {
+        const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
+        for (int i = 0; i < d->lists[k].n && r == 0; i++) {
+            char *item = d->lists[k].items + (size_t)i * t->size;
+            const struct from *f = &d->lists[k].from[i];
+            if (strcmp(t->fields[t->n - 1].column, "origin") == 0)
+                hwdb_set(&t->fields[t->n - 1], item, f->origin);
+            r = hwdb_add(db, (enum hwdb_kind)k, item, f->source, NULL, 0, e);
         }
+    }
     for (int i = 0; i < d->n_facts && r == 0; i++)
         r = hwdb_add_fact_source(db, d->facts[i].field, d->facts[i].from.origin, d->facts[i].from.source, e);
     return r;
-}
-
-static const char *given(const char *s)
-{
-    return s[0] ? s : NULL;
 }
 
 static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchanged, struct err *e)
@@ -806,30 +607,22 @@ static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchan
     if (gmtime_r(&t, &tm))
         strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &tm);
     hash_text(hash_final128(d->hash), hash);
-    struct hwdb_device device = { .name = d->name, .description = given(d->text[0]), .soc = given(d->text[1]),
-                                  .cpu_model = given(d->text[2]), .os = given(d->text[3]), .storage = given(d->text[4]),
-                                  .filesystem = given(d->text[5]), .source = given(d->text[6]),
-                                  .memory_bytes = d->memory_bytes, .app_memory_limit_bytes = d->app_memory_limit_bytes,
-                                  .origin = d->n_estimated == d->n_figures ? HW_ESTIMATED :
-                                            d->n_measured == d->n_figures  ? HW_MEASURED :
-                                                                             HW_PUBLISHED };
+    d->hw.origin = d->n_estimated == d->n_figures ? HW_ESTIMATED : d->n_measured == d->n_figures ? HW_MEASURED : HW_PUBLISHED;
     struct hwdb_run run = { .started_at = now, .tool_version = THERMO_VERSION, .command = csv, .temperature_c = NAN,
                             .direct_verified = -1, .content_hash = hash, .notes = "imported figures" };
-    int r = hwdb_begin(db, &device, &run, unchanged, e);
-    if (r < 0 || *unchanged)
-        return r;
-    return add_points(d, db, e);
+    int r = hwdb_begin(db, &d->hw, &run, unchanged, e);
+    return r < 0 || *unchanged ? r : add_points(d, db, e);
 }
 
 static struct js *entered(const struct device *d, int unchanged, int json)
 {
     struct js *o = js_object();
-    js_set_str(o, "device", d->name);
+    js_set_str(o, "device", d->hw.name);
     js_set_int(o, "figures", d->n_figures);
     js_set_int(o, "estimated", d->n_estimated);
     js_set_bool(o, "unchanged", unchanged);
     if (!json)
-        print("%s: %d figures, %d of them estimated%s\n", d->name, d->n_figures, d->n_estimated,
+        print("%s: %d figures, %d of them estimated%s\n", d->hw.name, d->n_figures, d->n_estimated,
                unchanged ? "; already there, unchanged" : "");
     return o;
 }

@@ -22,6 +22,9 @@
 --     and p90 of a time; NULL there means that only the middle is known.
 --   * origin says what a figure rests on: 'measured' here, 'published' elsewhere, or 'estimated';
 --     source says by whom, and for estimates how.
+--   * The programs read, write, compare, export and import by these very lines. A column's comment begins with [key NAME] where it is part
+--     of a row's key, NAME being what a CSV calls it, with =VALUE where a CSV may leave it out, or with [field]; with [note], or note
+--     behind the key, where it has no share in a device's hash. Other columns a reader passes over. Ranges are the CHECKs'.
 --   * A reader refuses numbers that are negative or not finite, and a file whose tables are defined
 --     otherwise than here. More views, indexes and tables of other names do no harm: what is added later
 --     without a new revision is a table that a reader may ignore, or has a row in `feature`.
@@ -40,20 +43,17 @@ CREATE TABLE feature (
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
-    name                   TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 63),
-    origin                 TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
-    description            TEXT,
-    source                 TEXT,
-    soc                    TEXT,
-    cpu_model              TEXT,
-    os                     TEXT,
-    kernel                 TEXT,
-    governor               TEXT,
-    memory_bytes           INTEGER CHECK (memory_bytes > 0),
-    app_memory_limit_bytes INTEGER CHECK (app_memory_limit_bytes > 0), -- the most one program may hold
-    storage_description    TEXT,
-    filesystem             TEXT,
-    mount                  TEXT,
+    name                   TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 63), -- [key device]
+    origin                 TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
+    description            TEXT, -- [note]
+    soc                    TEXT, -- [note]
+    cpu_model              TEXT, -- [note]
+    os                     TEXT, -- [note]
+    storage_description    TEXT, -- [note]
+    filesystem             TEXT, -- [note]
+    source                 TEXT, -- [note]
+    memory_bytes           INTEGER CHECK (memory_bytes > 0), -- [field]
+    app_memory_limit_bytes INTEGER CHECK (app_memory_limit_bytes > 0), -- [field] the most one program may hold
     updated_at             TEXT NOT NULL
 ) STRICT;
 
@@ -69,11 +69,11 @@ CREATE TABLE fact_source (
 CREATE TABLE core_class (
     id        INTEGER PRIMARY KEY,
     device_id INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
-    name      TEXT NOT NULL CHECK (length(name) BETWEEN 1 AND 63), -- 'big', 'mid', 'little', 'cpu'
+    name      TEXT NOT NULL CHECK (length(name) BETWEEN 1 AND 63), -- [key class] 'big', 'mid', 'little', 'cpu'
     rank      INTEGER NOT NULL CHECK (rank BETWEEN 0 AND 15),      -- 0 is the fastest
-    n_cores   INTEGER NOT NULL CHECK (n_cores BETWEEN 1 AND 65536),
-    max_hz    INTEGER CHECK (max_hz > 0),
-    origin    TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    n_cores   INTEGER NOT NULL CHECK (n_cores BETWEEN 1 AND 65536), -- [field]
+    max_hz    INTEGER CHECK (max_hz > 0), -- [field]
+    origin    TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
     source    TEXT,
     UNIQUE (device_id, name)
 ) STRICT;
@@ -113,21 +113,22 @@ CREATE TABLE run (
 CREATE TABLE compute (
     id              INTEGER PRIMARY KEY,
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- NULL: threads over all classes
-    kernel          TEXT NOT NULL CHECK (length(kernel) BETWEEN 1 AND 63),
-    tier            TEXT NOT NULL,                                        -- SIMD tier: 'avx2', 'neon'; '' unknown
-    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),   -- consecutive rows, or rows anywhere
-    resident        TEXT NOT NULL CHECK (resident IN ('cache', 'dram')),  -- where the rows come from
-    threads         INTEGER NOT NULL CHECK (threads BETWEEN 1 AND 65536),
-    row_len         INTEGER NOT NULL CHECK (row_len BETWEEN 0 AND 1048576), -- weights per row; 0 for flops/*
-    rows            INTEGER NOT NULL CHECK (rows >= 0),                   -- rows per call and thread
-    batch           INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536),   -- tokens
-    ns_per_row_p10  REAL CHECK (ns_per_row_p10 > 0),                      -- wall time / rows of all threads
-    ns_per_row_p50  REAL CHECK (ns_per_row_p50 > 0 OR (ns_per_row_p50 IS NULL AND kernel LIKE 'flops/%')),
-    ns_per_row_p90  REAL CHECK (ns_per_row_p90 > 0),
-    flops_per_s     REAL NOT NULL CHECK (flops_per_s > 0),                -- 2 * row_len * batch per row
-    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
-    source          TEXT
+    kernel          TEXT NOT NULL CHECK (length(kernel) BETWEEN 1 AND 63), -- [key kernel]
+    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- [key class] NULL: threads over all classes
+    tier            TEXT NOT NULL,                                        -- [key tier=unknown note] SIMD tier: 'avx2', 'neon'; '' unknown
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),   -- [key pattern=seq] consecutive rows, or rows anywhere
+    resident        TEXT NOT NULL CHECK (resident IN ('cache', 'dram')),  -- [key resident=cache] where the rows come from
+    threads         INTEGER NOT NULL CHECK (threads BETWEEN 1 AND 65536), -- [key threads=1]
+    row_len         INTEGER NOT NULL CHECK (row_len BETWEEN 0 AND 1048576), -- [key row_len=0] weights per row; 0 for flops/*
+    batch           INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536),   -- [key batch=1] tokens
+    rows            INTEGER CHECK (rows BETWEEN 1 AND 2147483647),        -- [note] rows per call and thread
+    ns_per_row_p10  REAL CHECK (ns_per_row_p10 > 0),                      -- [field] wall time / rows of all threads
+    ns_per_row_p50  REAL CHECK (ns_per_row_p50 > 0),                      -- [field] NULL for flops/* alone
+    ns_per_row_p90  REAL CHECK (ns_per_row_p90 > 0),                      -- [field]
+    flops_per_s     REAL NOT NULL CHECK (flops_per_s > 0),                -- [field] 2 * row_len * batch per row
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
+    source          TEXT,
+    CHECK (ns_per_row_p50 IS NOT NULL OR kernel LIKE 'flops/%')
 ) STRICT;
 CREATE UNIQUE INDEX compute_key ON compute
     (run_id, ifnull(core_class_id, 0), kernel, pattern, resident, threads, row_len, batch);
@@ -136,14 +137,14 @@ CREATE UNIQUE INDEX compute_key ON compute
 CREATE TABLE memory (
     id              INTEGER PRIMARY KEY,
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    engines         TEXT NOT NULL CHECK (length(engines) BETWEEN 1 AND 63), -- 'cpu', 'npu', 'cpu+npu'
-    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),
-    row_bytes       INTEGER NOT NULL CHECK (row_bytes > 0),
-    threads         INTEGER NOT NULL CHECK (threads BETWEEN 0 AND 65536),   -- of the CPU
-    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),
-    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),
-    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),
-    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    engines         TEXT NOT NULL CHECK (length(engines) BETWEEN 1 AND 63), -- [key engines=cpu] 'cpu', 'npu', 'cpu+npu'
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')), -- [key pattern=seq]
+    row_bytes       INTEGER NOT NULL CHECK (row_bytes BETWEEN 1 AND 1099511627776), -- [key row=64KiB]
+    threads         INTEGER NOT NULL CHECK (threads BETWEEN 0 AND 65536), -- [key threads=0] of the CPU
+    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0), -- [field]
+    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0), -- [field]
+    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0), -- [field]
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
     source          TEXT,
     UNIQUE (run_id, engines, pattern, row_bytes, threads)
 ) STRICT;
@@ -152,32 +153,32 @@ CREATE TABLE memory (
 CREATE TABLE storage (
     id              INTEGER PRIMARY KEY,
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    backend         TEXT NOT NULL CHECK (backend IN ('pread', 'io_uring')),
-    direct          INTEGER NOT NULL CHECK (direct IN (0, 1)),            -- O_DIRECT, verified
-    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),
-    block_bytes     INTEGER NOT NULL CHECK (block_bytes > 0),
-    queue_depth     INTEGER NOT NULL CHECK (queue_depth BETWEEN 1 AND 65536), -- reads in flight per lane
-    lanes           INTEGER NOT NULL CHECK (lanes BETWEEN 1 AND 65536),   -- threads that submit; with pread each
+    backend         TEXT NOT NULL CHECK (backend IN ('pread', 'io_uring')), -- [key backend=io_uring]
+    direct          INTEGER NOT NULL CHECK (direct IN (0, 1)),            -- [key direct=1] O_DIRECT, verified
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),   -- [key pattern]
+    block_bytes     INTEGER NOT NULL CHECK (block_bytes BETWEEN 1 AND 1099511627776), -- [key block]
+    queue_depth     INTEGER NOT NULL CHECK (queue_depth BETWEEN 1 AND 65536), -- [key depth] reads in flight per lane
+    lanes           INTEGER NOT NULL CHECK (lanes BETWEEN 1 AND 65536),   -- [key lanes=1] threads that submit; with pread each
                                                                           -- lane is queue_depth threads
-    range_bytes     INTEGER NOT NULL CHECK (range_bytes > 0),             -- reads fall within this much
-    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- of the lanes; NULL: not pinned
-    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),
-    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),
-    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),
-    latency_ns_p50  REAL CHECK (latency_ns_p50 > 0),                      -- of one read, queueing included
-    latency_ns_p99  REAL CHECK (latency_ns_p99 > 0),
-    cpu_ns_per_read REAL CHECK (cpu_ns_per_read >= 0),                    -- user + system time of the lanes
+    range_bytes     INTEGER NOT NULL CHECK (range_bytes BETWEEN 1 AND 1152921504606846976), -- [key range] reads fall within this much
+    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- [key class] of the lanes; NULL: not pinned
+    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),                     -- [field]
+    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),            -- [field]
+    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),                     -- [field]
+    latency_ns_p50  REAL CHECK (latency_ns_p50 > 0),                      -- [field] of one read, queueing included
+    latency_ns_p99  REAL CHECK (latency_ns_p99 > 0),                      -- [field]
+    cpu_ns_per_read REAL CHECK (cpu_ns_per_read > 0),                     -- [field] user + system time of the lanes
     -- Of the reads in flight, the share that is found ended at one moment, in the mean over reads: 1 where all of a queue end
     -- together, as of drives whose interrupts wait until the queue is empty, 1 / queue_depth where each ends by itself.
-    batch_completion_share REAL CHECK (batch_completion_share > 0 AND batch_completion_share <= 1),
+    batch_completion_share REAL CHECK (batch_completion_share > 0 AND batch_completion_share <= 1), -- [field]
     -- The rate of these reads where each goes to another place of 64 MiB, as to a slot of the cold cache, by their rate into buffers that
     -- are used again: 1 where a drive writes to memory by itself, less where a processor copies (a paravirtual drive), for buffers
     -- are in its caches.
-    uncached_destination_ratio REAL CHECK (uncached_destination_ratio > 0 AND uncached_destination_ratio <= 1),
+    uncached_destination_ratio REAL CHECK (uncached_destination_ratio > 0 AND uncached_destination_ratio <= 1), -- [field]
     -- Bytes of the pages that most of the memory was in which these reads arrived in: into pages of 4 KiB a paravirtual drive reads at
     -- a fraction of the rate. The engine's memory is mapped as the probe's is, so that it has what the probe had on the same system.
-    page_bytes      INTEGER CHECK (page_bytes BETWEEN 1 AND 1099511627776),
-    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    page_bytes      INTEGER CHECK (page_bytes BETWEEN 1 AND 1099511627776), -- [field]
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
     source          TEXT
 ) STRICT;
 CREATE UNIQUE INDEX storage_key ON storage
@@ -186,13 +187,13 @@ CREATE UNIQUE INDEX storage_key ON storage
 CREATE TABLE accelerator (
     id                INTEGER PRIMARY KEY,
     run_id            INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    engine            TEXT NOT NULL CHECK (length(engine) BETWEEN 1 AND 63), -- 'opencl', 'npu'
-    description       TEXT,
-    addressable_bytes INTEGER CHECK (addressable_bytes > 0),
-    launch_ns         REAL CHECK (launch_ns >= 0),   -- an empty launch, waited for
-    shares_memory     INTEGER NOT NULL CHECK (shares_memory IN (0, 1)),
-    driver_bytes      INTEGER CHECK (driver_bytes > 0), -- of the process's memory, at most: opening it and building its programs
-    origin            TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    engine            TEXT NOT NULL CHECK (length(engine) BETWEEN 1 AND 63), -- [key engine] 'opencl', 'npu'
+    description       TEXT, -- [note]
+    addressable_bytes INTEGER CHECK (addressable_bytes > 0), -- [field]
+    launch_ns         REAL CHECK (launch_ns > 0),    -- [field] an empty launch, waited for
+    shares_memory     INTEGER NOT NULL CHECK (shares_memory IN (0, 1)), -- [field] with the CPU
+    driver_bytes      INTEGER CHECK (driver_bytes > 0), -- [field] of the process's memory, at most: opening it and building its programs
+    origin            TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
     source            TEXT,
     UNIQUE (run_id, engine)
 ) STRICT;
@@ -200,15 +201,15 @@ CREATE TABLE accelerator (
 CREATE TABLE accelerator_point (
     id             INTEGER PRIMARY KEY,
     run_id         INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    accelerator_id INTEGER NOT NULL REFERENCES accelerator (id) ON DELETE CASCADE,
-    op             TEXT NOT NULL CHECK (length(op) BETWEEN 1 AND 63), -- 'matmul/q4_0'
-    rows           INTEGER NOT NULL CHECK (rows BETWEEN 1 AND 16777216),
-    cols           INTEGER NOT NULL CHECK (cols BETWEEN 1 AND 16777216),
-    batch          INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536),
-    ns_p10         REAL CHECK (ns_p10 > 0),
-    ns_p50         REAL NOT NULL CHECK (ns_p50 > 0),
-    ns_p90         REAL CHECK (ns_p90 > 0),
-    origin         TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    accelerator_id INTEGER NOT NULL REFERENCES accelerator (id) ON DELETE CASCADE, -- [key engine]
+    op             TEXT NOT NULL CHECK (length(op) BETWEEN 1 AND 63), -- [key op] 'matmul/q4_0'
+    rows           INTEGER NOT NULL CHECK (rows BETWEEN 1 AND 16777216), -- [key rows]
+    cols           INTEGER NOT NULL CHECK (cols BETWEEN 1 AND 16777216), -- [key cols]
+    batch          INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536), -- [key batch=1]
+    ns_p10         REAL CHECK (ns_p10 > 0), -- [field]
+    ns_p50         REAL NOT NULL CHECK (ns_p50 > 0), -- [field]
+    ns_p90         REAL CHECK (ns_p90 > 0), -- [field]
+    origin         TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
     source         TEXT,
     UNIQUE (accelerator_id, op, rows, cols, batch)
 ) STRICT;
@@ -305,20 +306,20 @@ CREATE VIEW v_calibration AS
 -- What ran beside a measurement: one row for each table that a run measured. An import brings the rows of the device that was exported.
 -- marks: 'clean', or what was not kept below its limit (profiler/probe/watch.h), separated by spaces: 'others',
 --        'stolen', 'waited', 'memory', 'spread'. NULL: nobody watched.
--- The shares are the largest of any window of samples that was kept.
+-- The shares are the largest of any window of samples that was kept; NULL: nothing, or nobody watched.
 CREATE TABLE conditions (
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator')),
-    measured_at     TEXT NOT NULL,                    -- when its run began
-    marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63),
-    others          REAL CHECK (others >= 0),         -- CPU time of other programs / time of all CPUs
-    stolen          REAL CHECK (stolen >= 0),         -- time that the hypervisor gave others / time of all CPUs
-    waited_for_cpu  REAL CHECK (waited_for_cpu >= 0), -- share of time in which something waited for a CPU
-    short_of_memory REAL CHECK (short_of_memory >= 0), -- share of time in which something waited for memory
-    spread          REAL CHECK (spread >= 0),         -- (p90 - p10) / p50 of a point's samples, in the middle of all points
-    disturbed       REAL CHECK (disturbed BETWEEN 0 AND 1), -- share of samples in windows that are not clean
-    repeated        INTEGER CHECK (repeated >= 0),    -- samples that were taken again
-    paused_s        REAL CHECK (paused_s >= 0),       -- waiting for the machine to become quiet
+    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator')), -- [key table]
+    measured_at     TEXT NOT NULL CHECK (length(measured_at) BETWEEN 1 AND 63), -- [note] when its run began
+    marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63), -- [note]
+    others          REAL CHECK (others > 0),          -- [note] CPU time of other programs / time of all CPUs
+    stolen          REAL CHECK (stolen > 0),          -- [note] time that the hypervisor gave others / time of all CPUs
+    waited_for_cpu  REAL CHECK (waited_for_cpu > 0),  -- [note] share of time in which something waited for a CPU
+    short_of_memory REAL CHECK (short_of_memory > 0), -- [note] share of time in which something waited for memory
+    spread          REAL CHECK (spread > 0),          -- [note] (p90 - p10) / p50 of a point's samples, in the middle of all points
+    disturbed       REAL CHECK (disturbed > 0 AND disturbed <= 1), -- [note] share of samples in windows that are not clean
+    repeated        INTEGER CHECK (repeated BETWEEN 1 AND 2147483647), -- [note] samples that were taken again
+    paused_s        REAL CHECK (paused_s > 0),        -- [note] waiting for the machine to become quiet
     PRIMARY KEY (run_id, table_name)
 ) STRICT, WITHOUT ROWID;
 

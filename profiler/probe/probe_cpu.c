@@ -175,7 +175,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         kernel_name(p, row.kernel, sizeof row.kernel);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->row_len * p->batch / row.ns_per_row.p50;
-        r = hwdb_add_compute(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_add(db, HWDB_COMPUTE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

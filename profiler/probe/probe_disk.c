@@ -475,7 +475,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
             row.batch_completion_share = fmin(1, all.squares / all.found / p->depth);
         if (i + 1 < base->n_points && s->points[i + 1].slots)
             row.uncached_destination_ratio = slots_share(s, p->block);
-        r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_add(db, HWDB_STORAGE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

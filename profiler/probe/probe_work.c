@@ -388,7 +388,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         snprintf(row.kernel, sizeof row.kernel, "%s", names[p->kind]);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->size / row.ns_per_row.p50;
-        r = hwdb_add_compute(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_add(db, HWDB_COMPUTE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

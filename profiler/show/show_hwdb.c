@@ -7,6 +7,7 @@
 #include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
+#include "common/offline/hwdb/hwdb_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,91 +270,39 @@ static void print_device(const struct hw *h)
 
 /* ---- JSON ---- */
 
-static void set_text(struct js *o, const char *key, const char *text)
+/* What is known of an item, under its columns' names; indexes of classes as their names. */
+static void set_item(struct js *o, const struct hw *h, enum hwdb_kind k, const void *item)
 {
-    if (text[0])
-        js_set_str(o, key, text);
-}
-
-static void set_known(struct js *o, const char *key, double v)
-{
-    if (v > 0)
-        js_set_num(o, key, v);
-}
-
-static void set_dist(struct js *o, const char *what, const struct hw_dist *d)
-{
-    static const char *const names[] = { "p10", "p50", "p90" };
-    const double v[] = { d->p10, d->p50, d->p90 };
-    char key[64];
-    for (int i = 0; i < 3; i++) {
-        snprintf(key, sizeof key, "%s_%s", what, names[i]);
-        set_known(o, key, v[i]);
+    const struct hwdb_table *t = hwdb_table(k);
+    char text[HW_NAME];
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        const char *name = f->column;
+        if (f->type == HWDB_CLASS)
+            js_set_str(o, "core_class", hwdb_get(f, item) < 0 ? NULL : class_of(h, (int)hwdb_get(f, item)));
+        else if (!hwdb_is_known(f, item) || f->type == HWDB_ACCEL || f->type == HWDB_MARKS)
+            continue;
+        else if (f->type == HWDB_TEXT)
+            js_set_str(o, name, hwdb_at(f, item));
+        else if (f->type == HWDB_REAL)
+            js_set_num(o, name, *(const double *)hwdb_at(f, item));
+        else if (f->type == HWDB_CHOICE)
+            js_set_str(o, strcmp(name, "table_name") ? name : "table", hwdb_choice(f, (int)hwdb_get(f, item), text));
+        else if (f->max == 1)
+            js_set_bool(o, name, hwdb_get(f, item) != 0);
+        else
+            js_set_u64(o, name, (uint64_t)hwdb_get(f, item));
     }
 }
 
-static struct js *compute_json(const struct hw *h)
+static struct js *items_json(const struct hw *h, enum hwdb_kind k)
 {
     struct js *list = js_array();
-    for (int i = 0; i < h->n_compute; i++) {
-        const struct hw_compute *p = &h->compute[i];
+    int n;
+    const char *items = hwdb_items(h, k, &n);
+    for (int i = 0; i < n; i++) {
         struct js *o = js_object();
-        js_set_str(o, "kernel", p->kernel);
-        js_set_str(o, "core_class", p->core_class < 0 ? NULL : class_of(h, p->core_class));
-        js_set_str(o, "tier", p->tier);
-        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
-        js_set_str(o, "resident", p->dram ? "dram" : "cache");
-        js_set_int(o, "threads", p->threads);
-        js_set_int(o, "row_len", p->row_len);
-        js_set_int(o, "batch", p->batch);
-        set_dist(o, "ns_per_row", &p->ns_per_row);
-        js_set_num(o, "flops_per_s", p->flops_per_s);
-        js_set_str(o, "origin", hw_origin_name(p->origin));
-        js_append(list, o);
-    }
-    return list;
-}
-
-static struct js *memory_json(const struct hw *h)
-{
-    struct js *list = js_array();
-    for (int i = 0; i < h->n_memory; i++) {
-        const struct hw_memory *p = &h->memory[i];
-        struct js *o = js_object();
-        js_set_str(o, "engines", p->engines);
-        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
-        js_set_u64(o, "row_bytes", p->row_bytes);
-        js_set_int(o, "threads", p->threads);
-        set_dist(o, "bytes_per_s", &p->bytes_per_s);
-        js_set_str(o, "origin", hw_origin_name(p->origin));
-        js_append(list, o);
-    }
-    return list;
-}
-
-static struct js *storage_json(const struct hw *h)
-{
-    struct js *list = js_array();
-    for (int i = 0; i < h->n_storage; i++) {
-        const struct hw_storage *p = &h->storage_points[i];
-        struct js *o = js_object();
-        js_set_str(o, "backend", hw_backend_name(p->backend));
-        js_set_bool(o, "direct", p->direct);
-        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
-        js_set_u64(o, "block_bytes", p->block_bytes);
-        js_set_int(o, "queue_depth", p->queue_depth);
-        js_set_int(o, "lanes", p->lanes);
-        js_set_u64(o, "range_bytes", p->range_bytes);
-        js_set_str(o, "core_class", p->core_class < 0 ? NULL : class_of(h, p->core_class));
-        set_dist(o, "bytes_per_s", &p->bytes_per_s);
-        set_known(o, "latency_ns_p50", p->latency_ns_p50);
-        set_known(o, "latency_ns_p99", p->latency_ns_p99);
-        set_known(o, "cpu_ns_per_read", p->cpu_ns_per_read);
-        set_known(o, "batch_completion_share", p->batch_completion_share);
-        set_known(o, "uncached_destination_ratio", p->uncached_destination_ratio);
-        if (p->page_bytes)
-            js_set_u64(o, "page_bytes", p->page_bytes);
-        js_set_str(o, "origin", hw_origin_name(p->origin));
+        set_item(o, h, k, items + (size_t)i * hwdb_table(k)->size);
         js_append(list, o);
     }
     return list;
@@ -364,26 +313,13 @@ static struct js *accels_json(const struct hw *h)
     struct js *list = js_array();
     for (int i = 0; i < h->n_accels; i++) {
         struct js *o = js_object(), *points = js_array();
-        js_set_str(o, "engine", h->accels[i].engine);
-        set_text(o, "description", h->accels[i].description);
-        set_known(o, "addressable_bytes", (double)h->accels[i].addressable_bytes);
-        set_known(o, "launch_ns", h->accels[i].launch_ns);
-        js_set_bool(o, "shares_memory", h->accels[i].shares_memory);
-        set_known(o, "driver_bytes", (double)h->accels[i].driver_bytes);
-        js_set_str(o, "origin", hw_origin_name(h->accels[i].origin));
-        for (int k = 0; k < h->n_accel_points; k++) {
-            const struct hw_accel_point *p = &h->accel_points[k];
-            if (p->accel != i)
-                continue;
-            struct js *q = js_object();
-            js_set_str(q, "op", p->op);
-            js_set_int(q, "rows", p->rows);
-            js_set_int(q, "cols", p->cols);
-            js_set_int(q, "batch", p->batch);
-            set_dist(q, "ns", &p->ns);
-            js_set_str(q, "origin", hw_origin_name(p->origin));
-            js_append(points, q);
-        }
+        set_item(o, h, HWDB_ACCELERATOR, &h->accels[i]);
+        for (int k = 0; k < h->n_accel_points; k++)
+            if (h->accel_points[k].accel == i) {
+                struct js *q = js_object();
+                set_item(q, h, HWDB_ACCELERATOR_POINT, &h->accel_points[k]);
+                js_append(points, q);
+            }
         js_set(o, "points", points);
         js_append(list, o);
     }
@@ -398,21 +334,12 @@ static struct js *conditions_json(const struct hw *h)
         if (!c->measured_at[0])
             continue;
         struct js *o = js_object(), *marks = js_array();
-        js_set_str(o, "table", hw_table_name((enum hw_table)t));
-        js_set_str(o, "measured_at", c->measured_at);
+        set_item(o, h, HWDB_CONDITIONS, c);
         js_set_bool(o, "watched", c->watched);
         for (int m = 0; m < HW_MARKS; m++)
             if (c->marks & 1u << m)
                 js_append_str(marks, hw_mark_name((enum hw_mark)m));
         js_set(o, "marks", marks);
-        js_set_num(o, "others", c->others);
-        js_set_num(o, "stolen", c->stolen);
-        js_set_num(o, "waited_for_cpu", c->waited_for_cpu);
-        js_set_num(o, "short_of_memory", c->short_of_memory);
-        js_set_num(o, "spread", c->spread);
-        js_set_num(o, "disturbed", c->disturbed);
-        js_set_int(o, "repeated", c->repeated);
-        js_set_num(o, "paused_s", c->paused_s);
         js_append(list, o);
     }
     return list;
@@ -421,35 +348,15 @@ static struct js *conditions_json(const struct hw *h)
 static struct js *device_json(const struct hw *h)
 {
     char hash[HASH_TEXT];
-    struct js *o = js_object(), *classes = js_array();
+    struct js *o = js_object();
     hash_text(h->hash, hash);
-    js_set_str(o, "name", h->name);
+    set_item(o, h, HWDB_DEVICE, h);
     js_set_str(o, "hash", hash);
-    set_text(o, "description", h->description);
-    set_text(o, "soc", h->soc);
-    set_text(o, "cpu_model", h->cpu_model);
-    set_text(o, "os", h->os);
-    set_text(o, "storage", h->storage);
-    set_text(o, "filesystem", h->filesystem);
-    set_text(o, "source", h->source);
-    if (h->memory_bytes)
-        js_set_u64(o, "memory_bytes", h->memory_bytes);
-    if (h->app_memory_limit_bytes)
-        js_set_u64(o, "app_memory_limit_bytes", h->app_memory_limit_bytes);
-    for (int k = 0; k < h->n_classes; k++) {
-        struct js *c = js_object();
-        js_set_str(c, "name", h->classes[k].name);
-        js_set_int(c, "n_cores", h->classes[k].n_cores);
-        if (h->classes[k].max_hz)
-            js_set_u64(c, "max_hz", h->classes[k].max_hz);
-        js_set_str(c, "origin", hw_origin_name(h->classes[k].origin));
-        js_append(classes, c);
-    }
     js_set(o, "conditions", conditions_json(h));
-    js_set(o, "core_classes", classes);
-    js_set(o, "compute", compute_json(h));
-    js_set(o, "memory", memory_json(h));
-    js_set(o, "storage_points", storage_json(h));
+    js_set(o, "core_classes", items_json(h, HWDB_CORE_CLASS));
+    js_set(o, "compute", items_json(h, HWDB_COMPUTE));
+    js_set(o, "memory", items_json(h, HWDB_MEMORY));
+    js_set(o, "storage_points", items_json(h, HWDB_STORAGE));
     js_set(o, "accelerators", accels_json(h));
     return o;
 }

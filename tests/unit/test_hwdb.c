@@ -1,6 +1,6 @@
 /* The hardware database: what is written is read back, the newest run counts table by table, files that lie are
  * refused with the place, and interpolation is exact at points and monotone between them. */
-#include "common/offline/hwdb/hwdb.h"
+#include "common/offline/hwdb/hwdb_parts.h"
 
 #include "common/base/file.h"
 #include "tests/test.h"
@@ -38,9 +38,17 @@ static int edit(const char *file, const char *sql)
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static struct hwdb_device device(const char *name, enum hw_origin origin)
+static struct hw device(const char *name, enum hw_origin origin)
 {
-    return (struct hwdb_device){ .name = name, .soc = "test", .memory_bytes = 8ull << 30, .origin = origin };
+    struct hw h = { .soc = "test", .memory_bytes = 8ull << 30, .origin = origin };
+    snprintf(h.name, sizeof h.name, "%s", name);
+    return h;
+}
+
+static int add_conditions(struct hwdb *d, enum hw_table t, struct hw_conditions c)
+{
+    c.table = t;
+    return hwdb_add(d, HWDB_CONDITIONS, &c, NULL, NULL, 0, &e);
 }
 
 static struct hwdb_run run(const char *hash)
@@ -87,11 +95,11 @@ static int write_first(struct hwdb *d)
 {
     static const struct hw_class classes[] = { { .name = "big", .n_cores = 2, .max_hz = 3000000000u },
                                                { .name = "little", .n_cores = 4 } };
-    struct hwdb_device dev = device("box", HW_MEASURED);
+    struct hw dev = device("box", HW_MEASURED);
     struct hwdb_run r = run(NULL);
     int bad = hwdb_begin(d, &dev, &r, NULL, &e);
     for (int i = 0; i < 2 && !bad; i++)
-        bad = hwdb_add_class(d, &classes[i], NULL, &e);
+        bad = hwdb_add(d, HWDB_CORE_CLASS, &classes[i], NULL, NULL, 0, &e);
     struct hw_compute c[] = {
         row_point("rows/q4_0/q8", 0, 1, 1024, 1, 100),
         row_point("rows/q4_0/q8", 0, 1, 4096, 1, 400),
@@ -99,18 +107,18 @@ static int write_first(struct hwdb *d)
         row_point("rows/q4_0/q8", 1, 1, 4096, 1, 800),
     };
     for (int i = 0; i < 4 && !bad; i++)
-        bad = hwdb_add_compute(d, &c[i], NULL, &(struct hwdb_sample){ 1 + i, 0.5, NAN }, 1, &e);
+        bad = hwdb_add(d, HWDB_COMPUTE, &c[i], NULL, &(struct hwdb_sample){ 1 + i, 0.5, NAN }, 1, &e);
     struct hw_memory m = { .engines = "cpu",
                            .pattern = HW_SEQ,
                            .row_bytes = 4096,
                            .threads = 1,
                            .bytes_per_s = { 9e9, 1e10, 1.1e10 } };
     if (!bad)
-        bad = hwdb_add_memory(d, &m, NULL, NULL, 0, &e);
+        bad = hwdb_add(d, HWDB_MEMORY, &m, NULL, NULL, 0, &e);
     m.threads = 4;
     m.bytes_per_s = (struct hw_dist){ 0, 2e10, 0 };
     if (!bad)
-        bad = hwdb_add_memory(d, &m, NULL, NULL, 0, &e);
+        bad = hwdb_add(d, HWDB_MEMORY, &m, NULL, NULL, 0, &e);
     struct hw_storage s[] = {
         read_point(HW_RANDOM, 4096, 1, 1, 1 << 27, -1, 1e8),
         read_point(HW_RANDOM, 65536, 1, 1, 1 << 27, -1, 8e8),
@@ -122,27 +130,27 @@ static int write_first(struct hwdb *d)
         read_point(HW_RANDOM, 4096, 16, 1, 1 << 29, 1, 1e8),
     };
     for (int i = 0; i < 8 && !bad; i++)
-        bad = hwdb_add_storage(d, &s[i], NULL, NULL, 0, &e);
+        bad = hwdb_add(d, HWDB_STORAGE, &s[i], NULL, NULL, 0, &e);
     struct hw_accel a = {
         .engine = "npu", .addressable_bytes = 1 << 30, .launch_ns = 5e4, .shares_memory = 1
     };
     struct hw_accel_point ap = {
         .op = "matmul/q4_0", .rows = 1024, .cols = 1024, .batch = 1, .ns = { 0, 1e5, 0 }
     };
-    if (!bad && (bad = hwdb_add_accel(d, &a, NULL, &e)) == 0)
-        bad = hwdb_add_accel_point(d, &ap, NULL, NULL, 0, &e);
+    if (!bad && (bad = hwdb_add(d, HWDB_ACCELERATOR, &a, NULL, NULL, 0, &e)) == 0)
+        bad = hwdb_add(d, HWDB_ACCELERATOR_POINT, &ap, NULL, NULL, 0, &e);
     struct hw_conditions seen = { .measured_at = "2024-11-21T10:00:00Z", .watched = 1, .marks = 1u << HW_OTHERS | 1u << HW_SPREAD,
                                   .others = 0.45, .stolen = 0.01, .waited_for_cpu = 0.2, .short_of_memory = 0.02, .spread = 0.5,
                                   .disturbed = 0.75, .repeated = 7, .paused_s = 1.5 };
     if (!bad)
-        bad = hwdb_add_conditions(d, HW_MEMORY, &seen, &e);
+        bad = add_conditions(d, HW_MEMORY, seen);
     seen.watched = 0; /* only when is known */
     if (!bad)
-        bad = hwdb_add_conditions(d, HW_STORAGE, &seen, &e);
+        bad = add_conditions(d, HW_STORAGE, seen);
     seen.watched = 1;
     seen.others = 0.3;
     if (!bad)
-        bad = hwdb_add_conditions(d, HW_ACCELERATOR, &seen, &e);
+        bad = add_conditions(d, HW_ACCELERATOR, seen);
     return bad ? bad : hwdb_commit(d, &e);
 }
 
@@ -257,18 +265,18 @@ static void second_run(struct hash128 before)
     struct hwdb *d = NULL;
     struct hw h = { 0 };
     CHECK(hwdb_open(path, &d, &e) == 0);
-    struct hwdb_device dev = device("box", HW_MEASURED);
+    struct hw dev = device("box", HW_MEASURED);
     struct hwdb_run r = run(NULL);
     struct hw_memory m = {
         .engines = "cpu", .pattern = HW_SEQ, .row_bytes = 4096, .threads = 1, .bytes_per_s = { 0, 5e9, 0 }
     };
-    CHECK(hwdb_begin(d, &dev, &r, NULL, &e) == 0 && hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == 0);
-    CHECK(hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == ERR_FORMAT && strstr(e.msg, "memory"));
+    CHECK(hwdb_begin(d, &dev, &r, NULL, &e) == 0 && hwdb_add(d, HWDB_MEMORY, &m, NULL, NULL, 0, &e) == 0);
+    CHECK(hwdb_add(d, HWDB_MEMORY, &m, NULL, NULL, 0, &e) == ERR_FORMAT && strstr(e.msg, "memory"));
     hwdb_close(d); /* not committed: as if it had not been */
     CHECK(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, before));
     hw_free(&h);
     CHECK(hwdb_open(path, &d, &e) == 0 && hwdb_begin(d, &dev, &r, NULL, &e) == 0);
-    CHECK(hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == 0 && hwdb_commit(d, &e) == 0);
+    CHECK(hwdb_add(d, HWDB_MEMORY, &m, NULL, NULL, 0, &e) == 0 && hwdb_commit(d, &e) == 0);
     hwdb_close(d);
     CHECK(hwdb_load(path, "box", &h, &e) == 0 && !hash_equal(h.hash, before));
     CHECK(h.n_memory == 1 && h.memory[0].bytes_per_s.p50 == 5e9 && h.n_storage == 8 && h.n_compute == 4);
@@ -281,12 +289,12 @@ static void imports(void)
     struct hw h = { 0 };
     char **names = NULL;
     int n = 0, unchanged = -1;
-    struct hwdb_device dev = device("box", HW_PUBLISHED);
+    struct hw dev = device("box", HW_PUBLISHED);
     struct hwdb_run r = run("aa");
     CHECK(hwdb_open(path, &d, &e) == 0);
     CHECK(hwdb_begin(d, &dev, &r, &unchanged, &e) == ERR_MISMATCH && strstr(e.msg, "'box' was measured"));
     hwdb_close(d);
-    dev.name = "a phone";
+    snprintf(dev.name, sizeof dev.name, "a phone");
     for (int i = 0; i < 3; i++) {
         struct hw_memory m = { .engines = "cpu",
                                .pattern = HW_SEQ,
@@ -301,7 +309,7 @@ static void imports(void)
         CHECK(hwdb_open(path, &d, &e) == 0 && hwdb_begin(d, &dev, &r, &unchanged, &e) == 0 &&
               unchanged == (i == 1));
         if (!unchanged)
-            CHECK(hwdb_add_class(d, &c, "src", &e) == 0 && hwdb_add_memory(d, &m, "src", NULL, 0, &e) == 0 &&
+            CHECK(hwdb_add(d, HWDB_CORE_CLASS, &c, "src", NULL, 0, &e) == 0 && hwdb_add(d, HWDB_MEMORY, &m, "src", NULL, 0, &e) == 0 &&
                   hwdb_add_fact_source(d, "memory_bytes", HW_PUBLISHED, "src", &e) == 0 &&
                   hwdb_commit(d, &e) == 0);
         hwdb_close(d);
@@ -374,18 +382,19 @@ static void strangers(const char *data, size_t len)
           "storage", ERR_FORMAT },
         { "UPDATE storage SET bytes_per_s_p10 = 9e999 WHERE id = 3",
           "table 'storage' row 3, column 'bytes_per_s_p10'", ERR_FORMAT },
+        { "PRAGMA ignore_check_constraints = 1; UPDATE compute SET ns_per_row_p50 = NULL WHERE id = 2", "compute", ERR_FORMAT },
         { "UPDATE compute SET kernel = 'a' || char(10) WHERE id = 2",
           "table 'compute' row 2, column 'kernel'", ERR_FORMAT },
         { "UPDATE device SET description = printf('%.300c', 'x')",
           "table 'device' row 1, column 'description'", ERR_FORMAT },
-        { "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'block_bytes > 0', "
-          "'block_bytes >=0') "
+        { "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'block_bytes BETWEEN 1', "
+          "'block_bytes BETWEEN 0') "
           "WHERE name = 'storage'",
           "table 'storage' is not defined", ERR_FORMAT },
         { "UPDATE conditions SET marks = 'clean others'", "table 'conditions' row 1, column 'marks'", ERR_FORMAT },
         { "UPDATE conditions SET marks = ' '", "' ' is not a list of marks", ERR_FORMAT },
         { "UPDATE conditions SET others = 9e999", "column 'others'", ERR_FORMAT },
-        { "UPDATE conditions SET measured_at = printf('%.64c', 'x')", "column 'measured_at'", ERR_FORMAT },
+        { "UPDATE conditions SET measured_at = char(10)", "column 'measured_at'", ERR_FORMAT },
         { "DROP TABLE conditions", "table 'conditions' is missing", ERR_FORMAT },
         { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
@@ -463,7 +472,7 @@ static void not_databases(void)
     CHECK(copy_to(other, "hello, hello, hello", 19) && hwdb_load(other, NULL, &h, &e) == ERR_FORMAT);
     CHECK(hwdb_open(other, &d, &e) == ERR_FORMAT && strstr(e.msg, "not a SQLite database"));
     CHECK(copy_to(other, "", 0) && hwdb_load(other, NULL, &h, &e) == ERR_FORMAT);
-    struct hwdb_device dev = device("new", HW_MEASURED);
+    struct hw dev = device("new", HW_MEASURED);
     struct hwdb_run r = run(NULL);
     CHECK(hwdb_open(other, &d, &e) == 0 && hwdb_begin(d, &dev, &r, NULL, &e) == 0 && hwdb_commit(d, &e) == 0);
     hwdb_close(d);
@@ -485,7 +494,7 @@ static void two_writers(void)
 {
     char other[300];
     struct hwdb *waiting = NULL, *quick = NULL;
-    struct hwdb_device phone = device("a phone", HW_PUBLISHED), box = device("box", HW_MEASURED);
+    struct hw phone = device("a phone", HW_PUBLISHED), box = device("box", HW_MEASURED);
     struct hwdb_run r = run("aa"), r2 = run(NULL);
     struct hw h = { 0 };
     char **names = NULL;
@@ -522,7 +531,7 @@ static void one_transaction(void)
 {
     char other[300];
     struct hwdb *d = NULL;
-    struct hwdb_device a = device("a", HW_PUBLISHED), b = device("b", HW_PUBLISHED);
+    struct hw a = device("a", HW_PUBLISHED), b = device("b", HW_PUBLISHED);
     struct hwdb_run r = run("aa");
     char **names = NULL;
     int n = 0, unchanged = 0;
@@ -546,7 +555,7 @@ static void replaced_while_read(void)
 {
     enum { POINTS = 300 };
     char other[300];
-    struct hwdb_device dev = device("a phone", HW_PUBLISHED);
+    struct hw dev = device("a phone", HW_PUBLISHED);
     int whole = 1;
     snprintf(other, sizeof other, "%s/r.sqlite", dir);
     pid_t pid = fork();
@@ -560,8 +569,8 @@ static void replaced_while_read(void)
         struct hw_storage p = read_point(HW_SEQ, 4096, 1, 1, 1 << 20, -1, 1e9 + i);
         int bad = hwdb_open(other, &d, &e) != 0 || hwdb_begin(d, &dev, &r, NULL, &e) != 0;
         for (m.row_bytes = 1; m.row_bytes <= POINTS && !bad; m.row_bytes++)
-            bad = hwdb_add_memory(d, &m, "src", NULL, 0, &e) != 0;
-        if (bad || hwdb_add_storage(d, &p, "src", NULL, 0, &e) != 0 || hwdb_commit(d, &e) != 0)
+            bad = hwdb_add(d, HWDB_MEMORY, &m, "src", NULL, 0, &e) != 0;
+        if (bad || hwdb_add(d, HWDB_STORAGE, &p, "src", NULL, 0, &e) != 0 || hwdb_commit(d, &e) != 0)
             _exit(1);
         hwdb_close(d);
     }
@@ -697,6 +706,118 @@ static void optional(const struct hash128 *want)
     hw_free(&h);
 }
 
+/* One item of every table, each field with a value of its own; the n-th field of all has another one, or nothing where that may be. */
+static int fill(const struct hwdb_table *t, void *item, int n)
+{
+    char text[HW_NAME];
+    for (int i = 0; i < t->n; i++, n--) {
+        const struct hwdb_field *f = &t->fields[i];
+        int other = n == 0, none = other && !(f->flags & HWDB_NEED) && strcmp(f->column, "ns_per_row_p50"), last = 0;
+        while (f->names && *hwdb_choice(f, last + 1, text))
+            last++;
+        if (f->type == HWDB_TEXT)
+            snprintf(hwdb_at(f, item), f->size, "%s", none ? "" : other ? "x" : f->column);
+        else if (f->type == HWDB_REAL)
+            *(double *)hwdb_at(f, item) = none ? 0 : other ? 0.875 : (i + 1) / 64.;
+        else if (f->type == HWDB_MARKS)
+            ((struct hw_conditions *)item)->watched = 1, ((struct hw_conditions *)item)->marks = other ? 2 : 5;
+        else if (f->type == HWDB_CHOICE)
+            hwdb_set(f, item, other ? 0 : last);
+        else if (f->type == HWDB_CLASS)
+            hwdb_set(f, item, other ? -1 : 0);
+        else if (f->type == HWDB_INTEGER)
+            hwdb_set(f, item, none ? 0 : f->max == 1 ? !other : f->min + i + 2 * other);
+    }
+    return n;
+}
+
+static int same_item(const struct hwdb_table *t, const void *a, const void *b)
+{
+    int same = 1;
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        same &= f->type == HWDB_TEXT ? !strcmp(hwdb_at(f, a), hwdb_at(f, b)) : !memcmp(hwdb_at(f, a), hwdb_at(f, b), f->size);
+    }
+    return same;
+}
+
+static int store_all(const char *to, const struct hw *h)
+{
+    struct hwdb *d = NULL;
+    struct hwdb_run r = run("aa");
+    int bad = hwdb_open(to, &d, &e) < 0 || hwdb_begin(d, h, &r, NULL, &e) < 0, n;
+    for (int k = HWDB_CORE_CLASS; k < HWDB_KINDS && !bad; k++)
+        bad = hwdb_add(d, (enum hwdb_kind)k, hwdb_items(h, (enum hwdb_kind)k, &n), "src", NULL, 0, &e) < 0;
+    bad = bad || hwdb_commit(d, &e) < 0;
+    hwdb_close(d);
+    return bad;
+}
+
+/* The names that programs use are those of the file. */
+static void names(void)
+{
+    static const enum hwdb_kind kinds[] = { HWDB_STORAGE, HWDB_STORAGE, HWDB_CORE_CLASS, HWDB_CONDITIONS };
+    static const char *const columns[] = { "backend", "pattern", "origin", "table_name" };
+    for (int c = 0; c < 4; c++) {
+        const struct hwdb_table *t = hwdb_table(kinds[c]);
+        const struct hwdb_field *f = t->fields;
+        char text[HW_NAME];
+        int n = 0;
+        while (strcmp(f->column, columns[c]))
+            f++;
+        for (; *hwdb_choice(f, n, text); n++)
+            CHECK(!strcmp(text, c == 0 ? hw_backend_name((enum hw_backend)n) : c == 1 ? hw_pattern_name((enum hw_pattern)n) :
+                                c == 2 ? hw_origin_name((enum hw_origin)n) : hw_table_name((enum hw_table)n)) &&
+                  hwdb_choice_of(f, text) == n);
+        CHECK(n == (c == 2 ? 3 : c == 3 ? HW_TABLES : 2) && hwdb_choice_of(f, "neither") < 0);
+    }
+}
+
+/* Of every field: what is written is read back, and a device with another value there is another one, but for notes. */
+static void every_field(void)
+{
+    char other[300];
+    struct hash128 first = { 0, 0 };
+    int total = 0, n, kinds = 0;
+    snprintf(other, sizeof other, "%s/f.sqlite", dir);
+    for (int k = 0; k < HWDB_KINDS; k++)
+        total += hwdb_table((enum hwdb_kind)k)->n;
+    for (int v = -1; v < total; v++) {
+        struct hw h = { .n_classes = 1, .n_compute = 1, .n_memory = 1, .n_storage = 1, .n_accels = 1, .n_accel_points = 1 }, got = { 0 };
+        struct hw_compute compute = { .core_class = 0 };
+        struct hw_memory memory = { .threads = 0 };
+        struct hw_storage storage = { .core_class = 0 };
+        struct hw_accel accel = { .launch_ns = 0 };
+        struct hw_accel_point point = { .accel = 0 };
+        const struct hwdb_field *f = NULL;
+        h.compute = &compute, h.memory = &memory, h.storage_points = &storage, h.accels = &accel, h.accel_points = &point;
+        for (int k = 0, left = v; k < HWDB_KINDS; k++) {
+            const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
+            f = left >= 0 && left < t->n ? &t->fields[left] : f;
+            fill(t, (void *)hwdb_items(&h, (enum hwdb_kind)k, &n), left);
+            left = left < 0 ? -1 : left - t->n;
+        }
+        h.conditions[0].table = HW_STORAGE;
+        memset(&e, 0, sizeof e);
+        CHECK_MSG(store_all(other, &h) == 0 && hwdb_load(other, NULL, &got, &e) == 0, "%s: %s", f ? f->column : "all", e.msg);
+        h.conditions[HW_STORAGE] = h.conditions[0];
+        for (int k = 0; k < HWDB_KINDS && e.code == 0; k++) {
+            const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
+            size_t at = k == HWDB_CONDITIONS ? HW_STORAGE * sizeof h.conditions[0] : 0;
+            const char *a = hwdb_items(&h, (enum hwdb_kind)k, &n), *b = hwdb_items(&got, (enum hwdb_kind)k, &n);
+            kinds += same_item(t, a + at, b + at);
+        }
+        if (v < 0)
+            first = got.hash;
+        else
+            CHECK_MSG(f && hash_equal(first, got.hash) == (f->flags & HWDB_NOTE || f->type == HWDB_ACCEL ||
+                                                           !strcmp(f->column, "table_name")), "%s", f ? f->column : "?");
+        hw_free(&got);
+        remove_file(other);
+    }
+    CHECK_MSG(kinds == (total + 1) * HWDB_KINDS, "%d of %d", kinds, (total + 1) * HWDB_KINDS);
+}
+
 /* Points that lie by kernel give the same answers as where all are looked at: kernels that are measured, names before, between and behind
  * them, which a stated rate answers for. */
 static void by_kernel(void)
@@ -788,6 +909,8 @@ int main(void)
     hw_free(&h);
     imports();
     stated_rates();
+    names();
+    every_field();
     by_kernel();
     crowds();
     not_databases();

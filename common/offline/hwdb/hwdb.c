@@ -19,10 +19,9 @@ static const char schema[] =
 #include "hwdb_sql.inc"
     ;
 
-const char *const hwdb_pattern_names[2] = { "seq", "random" };
-const char *const hwdb_backend_names[2] = { "pread", "io_uring" };
-const char *const hwdb_origin_names[3] = { "measured", "published", "estimated" };
-const char *const hwdb_resident_names[2] = { "cache", "dram" };
+static const char *const pattern_names[2] = { "seq", "random" };
+static const char *const backend_names[2] = { "pread", "io_uring" };
+static const char *const origin_names[3] = { "measured", "published", "estimated" };
 const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
 const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage", "accelerator" };
 static const char *const tables[] = { "feature", "device", "fact_source", "core_class", "run", "compute", "memory", "storage",
@@ -31,17 +30,17 @@ enum { N_TABLES = sizeof tables / sizeof *tables };
 
 const char *hw_pattern_name(enum hw_pattern p)
 {
-    return hwdb_pattern_names[p];
+    return pattern_names[p];
 }
 
 const char *hw_backend_name(enum hw_backend b)
 {
-    return b == HW_ANY_BACKEND ? "any" : hwdb_backend_names[b];
+    return b == HW_ANY_BACKEND ? "any" : backend_names[b];
 }
 
 const char *hw_origin_name(enum hw_origin o)
 {
-    return hwdb_origin_names[o];
+    return origin_names[o];
 }
 
 const char *hw_term_name(enum hw_term t)

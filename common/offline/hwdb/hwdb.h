@@ -124,6 +124,7 @@ const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" "acc
 const char *hw_mark_name(enum hw_mark m);   /* "others" "stolen" "waited" "memory" "spread" */
 
 struct hw_conditions {
+    enum hw_table table;
     char measured_at[HW_NAME]; /* UTC, ISO 8601; "": not measured, or not known when */
     int watched;               /* 0: what ran beside it is not known, and what follows is 0 */
     unsigned marks;            /* 1u << enum hw_mark */
@@ -153,6 +154,7 @@ struct hw {
     char description[HW_TEXT], soc[HW_TEXT], cpu_model[HW_TEXT], os[HW_TEXT], storage[HW_TEXT],
         filesystem[HW_NAME];
     char source[HW_TEXT];
+    enum hw_origin origin;
     uint64_t memory_bytes;           /* of the machine; 0: not known */
     uint64_t app_memory_limit_bytes; /* the most one program may hold; 0: no other limit than memory_bytes */
     int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points;
@@ -210,7 +212,6 @@ struct hw_fact {
     struct hw_source source;
 };
 struct hw_sources {
-    enum hw_origin origin; /* of the device */
     struct hw_source device, classes[HW_MAX_CLASSES], *compute, *memory, *storage, *accels, *accel_points;
     struct hw_fact facts[16];
     int n_facts;
@@ -283,13 +284,6 @@ double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int 
 /* --- Writing. One owner thread. --- */
 struct hwdb;
 
-struct hwdb_device {
-    const char *name, *description, *source, *soc, *cpu_model, *os, *kernel, *governor;
-    const char *storage, *filesystem, *mount;      /* NULL anywhere: not known */
-    uint64_t memory_bytes, app_memory_limit_bytes; /* 0: not known */
-    enum hw_origin origin;
-};
-
 struct hwdb_run {                                    /* the conditions of one measurement */
     const char *started_at, *tool_version, *command; /* started_at: UTC "2024-11-21T09:47:00Z" */
     const char *kernel, *governor, *filesystem, *mount, *mount_options, *block_device, *notes;
@@ -323,19 +317,13 @@ int hwdb_check_device(const char *path, const char *device, int imported, struct
  * content_hash, whatever its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one;
  * *unchanged (may be NULL) is set, and nothing is added, when content_hash equals that of the import already there. Where
  * hwdb_begin has set unchanged for all, hwdb_commit does nothing. */
-int hwdb_begin(struct hwdb *d, const struct hwdb_device *dev, const struct hwdb_run *run, int *unchanged,
-               struct err *e);
-int hwdb_add_class(struct hwdb *d, const struct hw_class *c, const char *source, struct err *e);
-int hwdb_add_compute(struct hwdb *d, const struct hw_compute *p, const char *source,
-                     const struct hwdb_sample *s, int n, struct err *e);
-int hwdb_add_memory(struct hwdb *d, const struct hw_memory *p, const char *source,
-                    const struct hwdb_sample *s, int n, struct err *e);
-int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *source,
-                     const struct hwdb_sample *s, int n, struct err *e);
-int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e);
-int hwdb_add_accel(struct hwdb *d, const struct hw_accel *a, const char *source, struct err *e);
-int hwdb_add_accel_point(struct hwdb *d, const struct hw_accel_point *p, const char *source,
-                         const struct hwdb_sample *s, int n, struct err *e);
+int hwdb_begin(struct hwdb *d, const struct hw *dev, const struct hwdb_run *run, int *unchanged, struct err *e);
+
+/* A row of a table from its struct (hwdb_parts.h); source may be NULL, and n 0. Accelerators come before their points. */
+enum hwdb_kind { HWDB_DEVICE, HWDB_CORE_CLASS, HWDB_COMPUTE, HWDB_MEMORY, HWDB_STORAGE, HWDB_ACCELERATOR, HWDB_ACCELERATOR_POINT,
+                 HWDB_CONDITIONS, HWDB_KINDS };
+int hwdb_add(struct hwdb *d, enum hwdb_kind k, const void *item, const char *source, const struct hwdb_sample *s, int n, struct err *e);
+
 int hwdb_add_fact_source(struct hwdb *d, const char *field, enum hw_origin origin, const char *source,
                          struct err *e); /* where a field of the device row comes from */
 int hwdb_commit(struct hwdb *d, struct err *e);

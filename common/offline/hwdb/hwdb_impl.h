@@ -8,33 +8,7 @@ enum { HWDB_MAX_DEVICES = 4096, HWDB_MAX_ACCELS = 64 };
 
 struct sqlite3;
 
-/* Where a device's points of a table are, p, and their canonical order; ?1 is the device's id. Of each table the newest run
- * that has rows in it. */
-#define HWDB_NEWEST(table)                                                                     \
-    " WHERE run_id = (SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS"           \
-    " (SELECT 1 FROM " table " WHERE run_id = r.id)) "
-#define HWDB_COMPUTE_ROWS                                                                      \
-    " FROM compute p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("compute")    \
-    "ORDER BY kernel, ifnull(c.rank, -1), c.name, pattern, resident, threads, batch, row_len"
-/* Of the processor's own bandwidth, and of accelerators' alone and with it, each the newest. */
-#define HWDB_NEWEST_MEMORY(which)                                                              \
-    "(SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS"                           \
-    " (SELECT 1 FROM memory WHERE run_id = r.id AND engines " which " 'cpu'))"
-#define HWDB_MEMORY_ROWS                                                                       \
-    " FROM memory p WHERE run_id = CASE engines WHEN 'cpu' THEN " HWDB_NEWEST_MEMORY("=")      \
-    " ELSE " HWDB_NEWEST_MEMORY("<>") " END ORDER BY engines, pattern, threads, row_bytes"
-#define HWDB_STORAGE_ROWS                                                                      \
-    " FROM storage p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("storage")    \
-    "ORDER BY backend, pattern, lanes, ifnull(c.rank, -1), c.name, range_bytes, queue_depth, block_bytes"
-#define HWDB_ACCEL_ROWS " FROM accelerator p" HWDB_NEWEST("accelerator") "ORDER BY engine"
-#define HWDB_ACCEL_POINT_ROWS                                                                  \
-    " FROM accelerator_point p" HWDB_NEWEST("accelerator")                                     \
-    "ORDER BY (SELECT engine FROM accelerator a WHERE a.id = accelerator_id), op, batch, rows, cols"
-
-/* The texts of the enums in the file. */
-extern const char *const hwdb_pattern_names[2],
-    *const hwdb_backend_names[2], *const hwdb_origin_names[3], *const hwdb_resident_names[2],
-    *const hwdb_term_names[HW_TERMS], *const hwdb_table_names[HW_TABLES];
+extern const char *const hwdb_term_names[HW_TERMS], *const hwdb_table_names[HW_TABLES];
 
 /* Open for reading and check application, revision, table definitions and integrity. A read transaction is open until
  * sqlite3_close: all that is read is of one moment. Nothing on disk is changed, made or removed. takes_back, for commands that write: but

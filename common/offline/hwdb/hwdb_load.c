@@ -2,6 +2,7 @@
  * bind who writes honestly and not who edits bytes: type, range, and that texts can be printed. The first bad one
  * sticks and names table, row and column. Rows come in a canonical order, over which the identity of a device's
  * figures is taken. */
+#include "common/offline/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include <math.h>
@@ -38,14 +39,8 @@ static int64_t get_int(struct row *r, int col, int64_t min, int64_t max)
     return r->failed ? min : v;
 }
 
-/* NULL reads as none. */
-static int64_t get_int_or(struct row *r, int col, int64_t none, int64_t min, int64_t max)
-{
-    return sqlite3_column_type(r->st, col) == SQLITE_NULL ? none : get_int(r, col, min, max);
-}
-
 /* A finite number >= 0, or > 0 when required; NULL reads as 0 unless required. */
-static double get_real(struct row *r, int col, int required)
+static double get_real(struct row *r, int col, double max, int required)
 {
     int type = sqlite3_column_type(r->st, col);
     double v = sqlite3_column_double(r->st, col);
@@ -54,10 +49,10 @@ static double get_real(struct row *r, int col, int required)
     if (!r->failed && type != SQLITE_FLOAT)
         r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s' is not a number",
                             r->path, r->table, (long long)r->id, col_name(r, col));
-    else if (!r->failed && (!isfinite(v) || v < 0 || v > 1e18 || (required && v == 0)))
+    else if (!r->failed && (!isfinite(v) || v < 0 || v > max || (required && v == 0)))
         r->failed =
-            err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %g is not within 0..1e18",
-                    r->path, r->table, (long long)r->id, col_name(r, col), v);
+            err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %g is not within 0..%g", r->path, r->table,
+                    (long long)r->id, col_name(r, col), v, max);
     return r->failed ? 0 : v;
 }
 
@@ -97,12 +92,6 @@ static int get_choice(struct row *r, int col, const char *const *names, int n)
             err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': '%s' is not one of its values",
                     r->path, r->table, (long long)r->id, col_name(r, col), s ? s : "NULL");
     return 0;
-}
-
-static struct hw_dist get_dist(struct row *r, int col, int required)
-{
-    struct hw_dist d = { get_real(r, col, 0), get_real(r, col + 1, required), get_real(r, col + 2, 0) };
-    return d;
 }
 
 /* Runs a query whose first column is the row's id and first parameter the key; calls each(row, element) on a
@@ -204,169 +193,90 @@ static int find_device(sqlite3 *db, const char *path, const char *name, int64_t 
     return r;
 }
 
+/* ---- rows by their fields ---- */
+
 /* While loading: ids in the file and the indexes they get. */
 struct loading {
-    struct hw *h;
-    int64_t class_id[HW_MAX_CLASSES];
-    int64_t accel_id[HWDB_MAX_ACCELS];
+    enum hwdb_kind kind;
+    int n_classes, n_accels;
+    int64_t class_id[HW_MAX_CLASSES], accel_id[HWDB_MAX_ACCELS];
 };
 
-struct class_row {
-    struct hw_class c;
-    int64_t id;
-};
-
-static void each_head(struct row *r, void *element, void *ctx)
+static int get_index(struct row *r, int col, const int64_t *ids, int n, const char *what)
 {
-    struct hw *h = element;
-    (void)ctx;
-    get_text(r, 1, h->name, sizeof h->name, 1);
-    get_text(r, 2, h->description, sizeof h->description, 0);
-    get_text(r, 3, h->soc, sizeof h->soc, 0);
-    get_text(r, 4, h->cpu_model, sizeof h->cpu_model, 0);
-    get_text(r, 5, h->os, sizeof h->os, 0);
-    get_text(r, 6, h->storage, sizeof h->storage, 0);
-    get_text(r, 7, h->filesystem, sizeof h->filesystem, 0);
-    get_text(r, 8, h->source, sizeof h->source, 0);
-    h->memory_bytes = (uint64_t)get_int_or(r, 9, 0, 1, INT64_MAX);
-    h->app_memory_limit_bytes = (uint64_t)get_int_or(r, 10, 0, 1, INT64_MAX);
-}
-
-static void each_class(struct row *r, void *element, void *ctx)
-{
-    struct class_row *c = element;
-    (void)ctx;
-    c->id = r->id;
-    get_text(r, 1, c->c.name, sizeof c->c.name, 1);
-    c->c.n_cores = (int)get_int(r, 2, 1, 65536);
-    c->c.max_hz = (uint64_t)get_int_or(r, 3, 0, 1, INT64_MAX);
-    c->c.origin = (enum hw_origin)get_choice(r, 4, hwdb_origin_names, 3);
-}
-
-static int get_class(struct row *r, int col, const struct loading *l)
-{
-    if (sqlite3_column_type(r->st, col) == SQLITE_NULL)
-        return -1;
     int64_t id = get_int(r, col, INT64_MIN, INT64_MAX);
-    for (int i = 0; i < l->h->n_classes; i++)
-        if (l->class_id[i] == id)
+    for (int i = 0; i < n; i++)
+        if (ids[i] == id)
             return i;
     if (!r->failed)
-        r->failed = err_set(r->e, ERR_FORMAT,
-                            "'%s': table '%s' row %lld, column '%s': %lld is no core class of this device",
-                            r->path, r->table, (long long)r->id, col_name(r, col), (long long)id);
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %lld is no %s of this device", r->path, r->table,
+                            (long long)r->id, col_name(r, col), (long long)id, what);
     return -1;
 }
 
-static void each_compute(struct row *r, void *element, void *ctx)
+static void get_marks(struct row *r, int col, struct hw_conditions *c)
 {
-    struct hw_compute *p = element;
-    p->core_class = get_class(r, 1, ctx);
-    get_text(r, 2, p->kernel, sizeof p->kernel, 1);
-    get_text(r, 3, p->tier, sizeof p->tier, 0);
-    p->pattern = (enum hw_pattern)get_choice(r, 4, hwdb_pattern_names, 2);
-    p->dram = get_choice(r, 5, hwdb_resident_names, 2);
-    p->threads = (int)get_int(r, 6, 1, 65536);
-    p->row_len = (int)get_int(r, 7, 0, 1 << 20);
-    p->rows = (int)get_int(r, 8, 0, INT32_MAX);
-    p->batch = (int)get_int(r, 9, 1, 65536);
-    p->ns_per_row = get_dist(r, 10, strncmp(p->kernel, "flops/", 6) != 0);
-    p->flops_per_s = get_real(r, 13, 1);
-    p->origin = (enum hw_origin)get_choice(r, 14, hwdb_origin_names, 3);
+    char marks[HW_NAME];
+    get_text(r, col, marks, sizeof marks, 0);
+    c->watched = !r->failed && marks[0];
+    if (c->watched && hw_marks_of(marks, &c->marks) < 0)
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column 'marks': '%s' is not a list of marks", r->path, r->table,
+                            (long long)r->id, marks);
 }
 
-static void each_memory(struct row *r, void *element, void *ctx)
+static int get_choice_of(struct row *r, int col, const struct hwdb_field *f)
 {
-    struct hw_memory *p = element;
-    (void)ctx;
-    get_text(r, 1, p->engines, sizeof p->engines, 1);
-    p->pattern = (enum hw_pattern)get_choice(r, 2, hwdb_pattern_names, 2);
-    p->row_bytes = (uint64_t)get_int(r, 3, 1, 1ll << 40);
-    p->threads = (int)get_int(r, 4, 0, 65536);
-    p->bytes_per_s = get_dist(r, 5, 1);
-    p->origin = (enum hw_origin)get_choice(r, 8, hwdb_origin_names, 3);
+    const char *names[8];
+    char text[8][HW_NAME];
+    int n = 0;
+    while (n < 8 && *hwdb_choice(f, n, text[n])) {
+        names[n] = text[n];
+        n++;
+    }
+    return get_choice(r, col, names, n);
 }
 
-static void each_storage(struct row *r, void *element, void *ctx)
+static void each_item(struct row *r, void *item, void *ctx)
 {
-    struct hw_storage *p = element;
-    p->backend = (enum hw_backend)get_choice(r, 1, hwdb_backend_names, 2);
-    p->direct = (int)get_int(r, 2, 0, 1);
-    p->pattern = (enum hw_pattern)get_choice(r, 3, hwdb_pattern_names, 2);
-    p->block_bytes = (uint64_t)get_int(r, 4, 1, 1ll << 40);
-    p->queue_depth = (int)get_int(r, 5, 1, 65536);
-    p->lanes = (int)get_int(r, 6, 1, 65536);
-    p->range_bytes = (uint64_t)get_int(r, 7, 1, 1ll << 60);
-    p->core_class = get_class(r, 8, ctx);
-    p->bytes_per_s = get_dist(r, 9, 1);
-    p->latency_ns_p50 = get_real(r, 12, 0);
-    p->latency_ns_p99 = get_real(r, 13, 0);
-    p->cpu_ns_per_read = get_real(r, 14, 0);
-    p->origin = (enum hw_origin)get_choice(r, 15, hwdb_origin_names, 3);
-    p->batch_completion_share = get_real(r, 16, 0);
-    p->uncached_destination_ratio = get_real(r, 17, 0);
-    p->page_bytes = (uint64_t)get_int_or(r, 18, 0, 1, 1ll << 40);
-}
-
-static void each_accel(struct row *r, void *element, void *ctx)
-{
-    struct hw_accel *p = element;
     struct loading *l = ctx;
-    l->accel_id[l->h->n_accels++] = r->id;
-    get_text(r, 1, p->engine, sizeof p->engine, 1);
-    get_text(r, 2, p->description, sizeof p->description, 0);
-    p->addressable_bytes = (uint64_t)get_int_or(r, 3, 0, 1, INT64_MAX);
-    p->launch_ns = get_real(r, 4, 0);
-    p->shares_memory = (int)get_int(r, 5, 0, 1);
-    p->origin = (enum hw_origin)get_choice(r, 6, hwdb_origin_names, 3);
-    p->driver_bytes = (uint64_t)get_int_or(r, 7, 0, 0, INT64_MAX);
+    const struct hwdb_table *t = hwdb_table(l->kind);
+    if (l->kind == HWDB_CORE_CLASS)
+        l->class_id[l->n_classes++] = r->id;
+    if (l->kind == HWDB_ACCELERATOR)
+        l->accel_id[l->n_accels++] = r->id;
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        int col = i + 1, need = (f->flags & HWDB_NEED) != 0, null = sqlite3_column_type(r->st, col) == SQLITE_NULL;
+        switch (f->type) {
+        case HWDB_TEXT:    get_text(r, col, hwdb_at(f, item), f->size, need && f->min == 1); break;
+        case HWDB_INTEGER: hwdb_set(f, item, null && !need ? 0 : get_int(r, col, f->min, f->max)); break;
+        case HWDB_REAL:    *(double *)hwdb_at(f, item) = get_real(r, col, f->max == INT64_MAX ? 1e18 : (double)f->max, need); break;
+        case HWDB_CHOICE:  hwdb_set(f, item, get_choice_of(r, col, f)); break;
+        case HWDB_CLASS:   hwdb_set(f, item, null ? -1 : get_index(r, col, l->class_id, l->n_classes, "core class")); break;
+        case HWDB_ACCEL:   hwdb_set(f, item, get_index(r, col, l->accel_id, l->n_accels, "accelerator")); break;
+        case HWDB_MARKS:   get_marks(r, col, item); break;
+        }
+    }
+    const struct hw_compute *c = item;
+    if (l->kind == HWDB_COMPUTE && !r->failed && !(c->ns_per_row.p50 > 0) && strncmp(c->kernel, "flops/", 6) != 0)
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column 'ns_per_row_p50': only a stated rate ('flops/...') has "
+                            "none", r->path, r->table, (long long)r->id);
 }
 
-static void each_accel_point(struct row *r, void *element, void *ctx)
+static int load_items(sqlite3 *db, const char *path, int64_t id, struct loading *l, enum hwdb_kind k, void *out, int *n, struct err *e)
 {
-    struct hw_accel_point *p = element;
-    const struct loading *l = ctx;
-    int64_t id = get_int(r, 1, INT64_MIN, INT64_MAX);
-    p->accel = -1;
-    for (int i = 0; i < l->h->n_accels; i++)
-        if (l->accel_id[i] == id)
-            p->accel = i;
-    if (p->accel < 0 && !r->failed)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld: %lld is no accelerator of this run",
-                            r->path, r->table, (long long)r->id, (long long)id);
-    get_text(r, 2, p->op, sizeof p->op, 1);
-    p->rows = (int)get_int(r, 3, 1, 1 << 24);
-    p->cols = (int)get_int(r, 4, 1, 1 << 24);
-    p->batch = (int)get_int(r, 5, 1, 65536);
-    p->ns = get_dist(r, 6, 1);
-    p->origin = (enum hw_origin)get_choice(r, 9, hwdb_origin_names, 3);
+    const struct hwdb_table *t = hwdb_table(k);
+    char sql[4096];
+    int at = snprintf(sql, sizeof sql, "SELECT p.%s", k == HWDB_CONDITIONS ? "run_id" : "id");
+    for (int i = 0; i < t->n; i++)
+        at += snprintf(sql + at, sizeof sql - (size_t)at, ", p.%s", t->fields[i].column);
+    snprintf(sql + at, sizeof sql - (size_t)at, "%s", t->rows);
+    l->kind = k;
+    return read_rows(db, path, t->name, sql, id, t->size, t->most, each_item, l, (void **)out, n, e);
 }
 
-static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
+static void find_reads(struct hw *h)
 {
-    struct hw *h = l->h;
-    int r, n = 0;
-    if ((r = read_rows(db, path, "compute",
-                       "SELECT p.id, core_class_id, kernel, tier, pattern, resident, threads, row_len, rows, batch,"
-                       " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, p.origin" HWDB_COMPUTE_ROWS, id,
-                       sizeof *h->compute, HW_MAX_POINTS, each_compute, l, (void **)&h->compute, &h->n_compute, e)) < 0 ||
-        (r = read_rows(db, path, "memory",
-                       "SELECT p.id, engines, pattern, row_bytes, threads, bytes_per_s_p10, bytes_per_s_p50,"
-                       " bytes_per_s_p90, origin" HWDB_MEMORY_ROWS, id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l,
-                       (void **)&h->memory, &h->n_memory, e)) < 0 ||
-        (r = read_rows(db, path, "storage",
-                       "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id,"
-                       " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read, p.origin,"
-                       " batch_completion_share, uncached_destination_ratio, page_bytes" HWDB_STORAGE_ROWS, id,
-                       sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l, (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
-        (r = read_rows(db, path, "accelerator", "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin,"
-                       " driver_bytes" HWDB_ACCEL_ROWS, id,
-                       sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
-        (r = read_rows(db, path, "accelerator_point",
-                       "SELECT p.id, accelerator_id, op, rows, cols, batch, ns_p10, ns_p50, ns_p90, p.origin"
-                       HWDB_ACCEL_POINT_ROWS, id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
-                       (void **)&h->accel_points, &h->n_accel_points, e)) < 0)
-        return r;
     for (int i = h->n_storage - 1; i >= 0; i--) {
         const struct hw_storage *p = &h->storage_points[i];
         int *end = &h->reads_end[p->backend][p->pattern];
@@ -376,54 +286,6 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
     h->by_kernel = 1;
     for (int i = 1; i < h->n_compute; i++)
         h->by_kernel &= strcmp(h->compute[i - 1].kernel, h->compute[i].kernel) <= 0;
-    return 0;
-}
-
-/* ---- conditions ---- */
-
-static void each_conditions(struct row *r, void *element, void *ctx)
-{
-    struct hw_conditions *c = element;
-    char marks[HW_NAME];
-    (void)ctx;
-    get_text(r, 1, c->measured_at, sizeof c->measured_at, 0);
-    get_text(r, 2, marks, sizeof marks, 0);
-    if (r->failed || !marks[0])
-        return;
-    c->watched = 1;
-    if (hw_marks_of(marks, &c->marks) < 0)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column 'marks': '%s' is not a list of marks",
-                            r->path, r->table, (long long)r->id, marks);
-    c->others = get_real(r, 3, 0);
-    c->stolen = get_real(r, 4, 0);
-    c->waited_for_cpu = get_real(r, 5, 0);
-    c->short_of_memory = get_real(r, 6, 0);
-    c->spread = get_real(r, 7, 0);
-    c->disturbed = get_real(r, 8, 0);
-    c->repeated = (int)get_int_or(r, 9, 0, 0, INT32_MAX);
-    c->paused_s = get_real(r, 10, 0);
-}
-
-/* The row of the run that a table's points are from. An import that brings no conditions has none. */
-#define CONDITIONS_OF(table, which)                                                                                                  \
-    "SELECT run_id, measured_at, marks, others, stolen, waited_for_cpu, short_of_memory, spread, disturbed, repeated, paused_s"     \
-    " FROM conditions WHERE table_name = '" table "' AND run_id = (SELECT max(s.id) FROM run s WHERE s.device_id = ?1 AND EXISTS"   \
-    " (SELECT 1 FROM " table " WHERE run_id = s.id" which "))"
-
-static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
-{
-    static const char *const sql[HW_TABLES] = { CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"),
-                                                CONDITIONS_OF("storage", ""), CONDITIONS_OF("accelerator", "") };
-    int r = 0;
-    for (int t = 0; t < HW_TABLES && r == 0; t++) {
-        struct hw_conditions *c = NULL;
-        int n = 0;
-        r = read_rows(db, path, "conditions", sql[t], id, sizeof *c, 1, each_conditions, NULL, (void **)&c, &n, e);
-        if (r == 0 && n == 1)
-            h->conditions[t] = *c;
-        free(c);
-    }
-    return r;
 }
 
 /* ---- identity ---- */
@@ -435,67 +297,39 @@ static void hash_real(struct hash *s, double v)
     hash_update_u64(s, bits);
 }
 
-static void hash_dist(struct hash *s, const struct hw_dist *d)
+static void hash_item(struct hash *s, const struct hwdb_table *t, const void *item)
 {
-    hash_real(s, d->p10);
-    hash_real(s, d->p50);
-    hash_real(s, d->p90);
+    for (int i = 0; i < t->n; i++) {
+        const struct hwdb_field *f = &t->fields[i];
+        if (f->flags & HWDB_NOTE || !hwdb_is_known(f, item))
+            continue;
+        hash_update_str(s, f->column);
+        if (f->type == HWDB_TEXT)
+            hash_update_str(s, hwdb_at(f, item));
+        else if (f->type == HWDB_REAL)
+            hash_real(s, *(const double *)hwdb_at(f, item));
+        else
+            hash_update_u64(s, (uint64_t)hwdb_get(f, item));
+    }
 }
 
-static void hash_ints(struct hash *s, const int64_t *v, int n)
-{
-    for (int i = 0; i < n; i++)
-        hash_update_u64(s, (uint64_t)v[i]);
-}
-
+/* Of each table its name and count; of each row what is known, behind its column's name: so nothing stands for something else, and a
+ * column that is added later changes nothing where it is not known. */
 static int hash_device(struct hw *h, struct err *e)
 {
     struct hash *s = hash_new();
     if (!s)
         return err_set(e, ERR_NOMEM, "device '%s': out of memory", h->name);
-    hash_update_str(s, h->name);
-    hash_ints(s,
-              (int64_t[]){ (int64_t)h->memory_bytes, (int64_t)h->app_memory_limit_bytes, h->n_classes,
-                           h->n_compute, h->n_memory, h->n_storage, h->n_accels, h->n_accel_points },
-              8);
-    for (int i = 0; i < h->n_classes; i++) {
-        hash_update_str(s, h->classes[i].name);
-        hash_ints(s, (int64_t[]){ h->classes[i].n_cores, (int64_t)h->classes[i].max_hz }, 2);
-    }
-    for (int i = 0; i < h->n_compute; i++) {
-        const struct hw_compute *p = &h->compute[i];
-        hash_update_str(s, p->kernel);
-        hash_ints(s, (int64_t[]){ p->core_class, p->pattern, p->dram, p->threads, p->row_len, p->batch }, 6);
-        hash_dist(s, &p->ns_per_row);
-        hash_real(s, p->flops_per_s);
-    }
-    for (int i = 0; i < h->n_memory; i++) {
-        const struct hw_memory *p = &h->memory[i];
-        hash_update_str(s, p->engines);
-        hash_ints(s, (int64_t[]){ p->pattern, (int64_t)p->row_bytes, p->threads }, 3);
-        hash_dist(s, &p->bytes_per_s);
-    }
-    for (int i = 0; i < h->n_storage; i++) {
-        const struct hw_storage *p = &h->storage_points[i];
-        hash_ints(s,
-                  (int64_t[]){ p->backend, p->direct, p->pattern, (int64_t)p->block_bytes, p->queue_depth,
-                               p->lanes, (int64_t)p->range_bytes, p->core_class },
-                  8);
-        hash_dist(s, &p->bytes_per_s);
-        hash_dist(s, &(struct hw_dist){ p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read });
-        hash_dist(s, &(struct hw_dist){ p->batch_completion_share, p->uncached_destination_ratio, (double)p->page_bytes });
-    }
-    for (int i = 0; i < h->n_accels; i++) {
-        hash_update_str(s, h->accels[i].engine);
-        hash_ints(s, (int64_t[]){ (int64_t)h->accels[i].addressable_bytes, h->accels[i].shares_memory }, 2);
-        hash_real(s, h->accels[i].launch_ns);
-        hash_update_u64(s, h->accels[i].driver_bytes);
-    }
-    for (int i = 0; i < h->n_accel_points; i++) {
-        const struct hw_accel_point *p = &h->accel_points[i];
-        hash_update_str(s, p->op);
-        hash_ints(s, (int64_t[]){ p->accel, p->rows, p->cols, p->batch }, 4);
-        hash_dist(s, &p->ns);
+    for (int k = 0; k < HWDB_CONDITIONS; k++) {
+        const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
+        int n;
+        const char *items = hwdb_items(h, (enum hwdb_kind)k, &n);
+        hash_update_str(s, t->name);
+        hash_update_u64(s, (uint64_t)n);
+        for (int i = 0; i < n; i++) {
+            hash_item(s, t, items + (size_t)i * t->size);
+            hash_update_str(s, "");
+        }
     }
     h->hash = hash_final128(s);
     hash_free(s);
@@ -505,13 +339,10 @@ static int hash_device(struct hw *h, struct err *e)
 static int load_device(sqlite3 *db, const char *path, int64_t id, struct hw *out, struct err *e)
 {
     struct hw *h = NULL;
-    struct class_row *c = NULL;
-    int n = 0, n_classes = 0;
-    int r =
-        read_rows(db, path, "device",
-                  "SELECT id, name, description, soc, cpu_model, os, storage_description, filesystem, source,"
-                  " memory_bytes, app_memory_limit_bytes FROM device WHERE id = ?1",
-                  id, sizeof *h, 1, each_head, NULL, (void **)&h, &n, e);
+    struct hw_class *c = NULL;
+    struct hw_conditions *seen = NULL;
+    struct loading l = { .n_classes = 0 };
+    int n = 0, n_seen = 0, r = load_items(db, path, id, &l, HWDB_DEVICE, &h, &n, e);
     if (r < 0)
         return r;
     if (n != 1) {
@@ -520,21 +351,22 @@ static int load_device(sqlite3 *db, const char *path, int64_t id, struct hw *out
     }
     *out = *h;
     free(h);
-    struct loading l = { .h = out };
-    r = read_rows(
-        db, path, "core_class",
-        "SELECT id, name, n_cores, max_hz, origin FROM core_class WHERE device_id = ?1 ORDER BY rank, name",
-        id, sizeof *c, HW_MAX_CLASSES, each_class, NULL, (void **)&c, &n_classes, e);
-    if (r < 0)
+    if ((r = load_items(db, path, id, &l, HWDB_CORE_CLASS, &c, &out->n_classes, e)) < 0)
         return r;
-    for (int i = 0; i < n_classes; i++) {
-        out->classes[i] = c[i].c;
-        l.class_id[i] = c[i].id;
-    }
-    out->n_classes = n_classes;
+    for (int i = 0; i < out->n_classes; i++)
+        out->classes[i] = c[i];
     free(c);
-    if ((r = load_points(db, path, id, &l, e)) < 0 || (r = load_conditions(db, path, id, out, e)) < 0)
+    if ((r = load_items(db, path, id, &l, HWDB_COMPUTE, &out->compute, &out->n_compute, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_MEMORY, &out->memory, &out->n_memory, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_STORAGE, &out->storage_points, &out->n_storage, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_ACCELERATOR, &out->accels, &out->n_accels, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_ACCELERATOR_POINT, &out->accel_points, &out->n_accel_points, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_CONDITIONS, &seen, &n_seen, e)) < 0)
         return r;
+    for (int i = 0; i < n_seen; i++)
+        out->conditions[seen[i].table] = seen[i];
+    free(seen);
+    find_reads(out);
     return hash_device(out, e);
 }
 
@@ -582,7 +414,7 @@ static void each_factor(struct row *r, void *element, void *ctx)
     struct factor_row *f = element;
     (void)ctx;
     f->term = get_choice(r, 1, hwdb_term_names, HW_TERMS);
-    f->factor = get_real(r, 2, 1);
+    f->factor = get_real(r, 2, 1e18, 1);
 }
 
 /* The device's figures under one calibration. */

@@ -1,11 +1,13 @@
 /* What each figure of a device rests on, apart from the figures: a planner has no use for it, an export has. The rows come
  * in hwdb_load.c's order, from the same clauses. The file is not trusted here either, and may have changed since the figures
  * were loaded: counts are compared. */
+#include "common/offline/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include "common/base/utf8.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,18 +56,20 @@ static int read_texts(const struct reading *r, const char *sql, struct hw_source
     return failed;
 }
 
-static int read_points(struct reading *r, const char *table, const char *sql, struct hw_source **out, int n)
+static int read_points(struct reading *r, enum hwdb_kind k, struct hw_source **out, int n)
 {
-    r->table = table;
+    char sql[2000];
+    r->table = hwdb_table(k)->name;
+    snprintf(sql, sizeof sql, SOURCE "%s", hwdb_table(k)->rows);
     *out = malloc(((size_t)n + 1) * sizeof **out);
-    return *out ? read_texts(r, sql, *out, n) : err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, table);
+    return *out ? read_texts(r, sql, *out, n) : err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
 }
 
 static int get_origin(const struct reading *r, sqlite3_stmt *st, int col, enum hw_origin *out)
 {
     const char *s = (const char *)sqlite3_column_text(st, col);
     for (int i = 0; s && i < 3; i++)
-        if (strcmp(s, hwdb_origin_names[i]) == 0) {
+        if (strcmp(s, hw_origin_name((enum hw_origin)i)) == 0) {
             *out = (enum hw_origin)i;
             return 0;
         }
@@ -101,13 +105,12 @@ static int read_facts(struct reading *r, struct hw_sources *out)
 static int read_device(struct reading *r, const char *name, struct hw_sources *out)
 {
     sqlite3_stmt *st = NULL;
-    int failed = 0, rc = sqlite3_prepare_v2(r->db, "SELECT id, origin FROM device WHERE name = ?1", -1, &st, NULL);
+    int failed = 0, rc = sqlite3_prepare_v2(r->db, "SELECT id FROM device WHERE name = ?1", -1, &st, NULL);
     r->table = "device";
     if (rc == SQLITE_OK)
         rc = sqlite3_bind_text(st, 1, name, -1, SQLITE_TRANSIENT);
     if (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         r->device = sqlite3_column_int64(st, 0);
-        failed = get_origin(r, st, 1, &out->origin);
     } else {
         failed = rc == SQLITE_DONE ? err_set(r->e, ERR_INPUT, "'%s': device '%s' went while it was read; try again", r->path, name)
                                    : hwdb_fail(r->db, r->path, r->table, 0, r->e);
@@ -132,11 +135,11 @@ int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *o
                             out->classes, h->n_classes);
     }
     if (failed ||
-        (failed = read_points(&r, "compute", SOURCE HWDB_COMPUTE_ROWS, &out->compute, h->n_compute)) < 0 ||
-        (failed = read_points(&r, "memory", SOURCE HWDB_MEMORY_ROWS, &out->memory, h->n_memory)) < 0 ||
-        (failed = read_points(&r, "storage", SOURCE HWDB_STORAGE_ROWS, &out->storage, h->n_storage)) < 0 ||
-        (failed = read_points(&r, "accelerator", SOURCE HWDB_ACCEL_ROWS, &out->accels, h->n_accels)) < 0 ||
-        (failed = read_points(&r, "accelerator_point", SOURCE HWDB_ACCEL_POINT_ROWS, &out->accel_points, h->n_accel_points)) < 0 ||
+        (failed = read_points(&r, HWDB_COMPUTE, &out->compute, h->n_compute)) < 0 ||
+        (failed = read_points(&r, HWDB_MEMORY, &out->memory, h->n_memory)) < 0 ||
+        (failed = read_points(&r, HWDB_STORAGE, &out->storage, h->n_storage)) < 0 ||
+        (failed = read_points(&r, HWDB_ACCELERATOR, &out->accels, h->n_accels)) < 0 ||
+        (failed = read_points(&r, HWDB_ACCELERATOR_POINT, &out->accel_points, h->n_accel_points)) < 0 ||
         (failed = read_facts(&r, out)) < 0)
         hw_sources_done(out);
     sqlite3_close(r.db);

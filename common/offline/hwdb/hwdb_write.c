@@ -3,6 +3,7 @@
  * the one transaction that hwdb_commit ends. Two programs may write the same new file: SQLite's lock puts one after the
  * other, and the second finds the tables made. A file is never removed here, because whoever created it cannot know
  * who else has written it since. */
+#include "common/offline/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include "common/base/file.h"
@@ -152,9 +153,17 @@ static int begin_writing(struct hwdb *d, struct err *e)
 
 /* ---- rows ---- */
 
-/* One statement. types, a letter per argument: s text (NULL: NULL), i int64, I int64 (0: NULL), d double,
- * D double (0 or not finite: NULL), t double (not finite: NULL), n int64 (negative: NULL). result (may be
- * NULL) gets the first column of the first row as an integer. */
+/* After the last step of a statement. */
+static int ended(struct hwdb *d, const char *table, int rc, struct err *e)
+{
+    if (rc == SQLITE_DONE)
+        return 0;
+    int constraint = sqlite3_errcode(d->db) == SQLITE_CONSTRAINT, r = hwdb_fail(d->db, d->path, table, 1, e);
+    return constraint ? err_set(e, ERR_FORMAT, "'%s': table '%s' refuses a row: %s", d->path, table, sqlite3_errmsg(d->db)) : r;
+}
+
+/* One statement. types, a letter per argument: s text (NULL: NULL), i int64, d double, t double (not finite: NULL), n int64
+ * (negative: NULL). result (may be NULL) gets the first column of the first row as an integer. */
 static int put(struct hwdb *d, const char *table, int64_t *result, struct err *e, const char *sql,
                const char *types, ...)
 {
@@ -166,13 +175,13 @@ static int put(struct hwdb *d, const char *table, int64_t *result, struct err *e
         if (types[i] == 's') {
             const char *text = va_arg(ap, const char *);
             rc = text ? sqlite3_bind_text(st, i + 1, text, -1, SQLITE_TRANSIENT) : SQLITE_OK;
-        } else if (types[i] == 'd' || types[i] == 'D' || types[i] == 't') {
+        } else if (types[i] == 'd' || types[i] == 't') {
             double v = va_arg(ap, double);
-            if (types[i] == 'd' || (isfinite(v) && (types[i] == 't' || v != 0)))
+            if (types[i] == 'd' || isfinite(v))
                 rc = sqlite3_bind_double(st, i + 1, v);
         } else {
             int64_t v = va_arg(ap, int64_t);
-            if (types[i] == 'i' || (types[i] == 'I' && v != 0) || (types[i] == 'n' && v >= 0))
+            if (types[i] == 'i' || v >= 0)
                 rc = sqlite3_bind_int64(st, i + 1, v);
         }
     }
@@ -184,14 +193,7 @@ static int put(struct hwdb *d, const char *table, int64_t *result, struct err *e
             *result = sqlite3_column_int64(st, 0);
         rc = sqlite3_step(st);
     }
-    int r = 0;
-    if (rc != SQLITE_DONE) {
-        int constraint = sqlite3_errcode(d->db) == SQLITE_CONSTRAINT;
-        r = hwdb_fail(d->db, d->path, table, 1, e);
-        if (constraint)
-            r = err_set(e, ERR_FORMAT, "'%s': table '%s' refuses a row: %s", d->path, table,
-                        sqlite3_errmsg(d->db));
-    }
+    int r = ended(d, table, rc, e);
     sqlite3_finalize(st);
     return r;
 }
@@ -221,7 +223,7 @@ int hwdb_check_device(const char *path, const char *device, int imported, struct
 }
 
 /* Refuse to mix measurements and imports; find out whether this import is there already; drop an import that is to be replaced. */
-static int round_former(struct hwdb *d, const struct hwdb_device *dev, const char *content_hash, int *same,
+static int round_former(struct hwdb *d, const struct hw *dev, const char *content_hash, int *same,
                          struct err *e)
 {
     int64_t id = 0, measured = 0, same_hash = 0;
@@ -244,8 +246,81 @@ static int round_former(struct hwdb *d, const struct hwdb_device *dev, const cha
     return *same ? 0 : put(d, "device", NULL, e, "DELETE FROM device WHERE id = ?1", "i", id);
 }
 
-int hwdb_begin(struct hwdb *d, const struct hwdb_device *v, const struct hwdb_run *run, int *unchanged,
-               struct err *e)
+static int bind_field(const struct hwdb *d, sqlite3_stmt *st, int at, const struct hwdb_field *f, const void *item)
+{
+    char text[HW_NAME];
+    int need = (f->flags & HWDB_NEED) != 0, known = hwdb_is_known(f, item);
+    double v;
+    switch (f->type) {
+    case HWDB_TEXT:
+        return known || need ? sqlite3_bind_text(st, at, hwdb_at(f, item), -1, SQLITE_TRANSIENT) : SQLITE_OK;
+    case HWDB_INTEGER:
+        return known ? sqlite3_bind_int64(st, at, hwdb_get(f, item)) : SQLITE_OK;
+    case HWDB_REAL:
+        v = *(const double *)hwdb_at(f, item);
+        return need || (isfinite(v) && (v < 0 || v > 0)) ? sqlite3_bind_double(st, at, v) : SQLITE_OK;
+    case HWDB_CHOICE:
+        return sqlite3_bind_text(st, at, hwdb_choice(f, (int)hwdb_get(f, item), text), -1, SQLITE_TRANSIENT);
+    case HWDB_CLASS:
+        return known && hwdb_get(f, item) < d->n_classes ? sqlite3_bind_int64(st, at, d->class_id[hwdb_get(f, item)]) : SQLITE_OK;
+    case HWDB_ACCEL:
+        return known && hwdb_get(f, item) < d->n_accels ? sqlite3_bind_int64(st, at, d->accel_id[hwdb_get(f, item)]) : SQLITE_OK;
+    case HWDB_MARKS:
+        hw_marks_text(((const struct hw_conditions *)item)->marks, text);
+        return known ? sqlite3_bind_text(st, at, text, -1, SQLITE_TRANSIENT) : SQLITE_OK;
+    }
+    return SQLITE_OK;
+}
+
+/* A row: its fields, whom it belongs to, and one text more; *id (may be NULL) gets what names it. */
+static int put_item(struct hwdb *d, enum hwdb_kind k, const void *item, const char *text_column, const char *text, int64_t *id,
+                    struct err *e)
+{
+    const struct hwdb_table *t = hwdb_table(k);
+    const char *owner = k == HWDB_DEVICE ? "" : k == HWDB_CORE_CLASS ? "device_id, rank, " : "run_id, ";
+    int n_owner = k == HWDB_DEVICE ? 0 : k == HWDB_CORE_CLASS ? 2 : 1, n_values = n_owner + t->n + (text_column != NULL);
+    char sql[4096];
+    sqlite3_stmt *st = NULL;
+    int at = snprintf(sql, sizeof sql, "INSERT INTO %s (%s", t->name, owner);
+    for (int i = 0; i < t->n; i++)
+        at += snprintf(sql + at, sizeof sql - (size_t)at, "%s%s", i ? ", " : "", t->fields[i].column);
+    at += snprintf(sql + at, sizeof sql - (size_t)at, "%s%s) VALUES (", text_column ? ", " : "", text_column ? text_column : "");
+    for (int i = 0; i < n_values; i++)
+        at += snprintf(sql + at, sizeof sql - (size_t)at, i ? ", ?" : "?");
+    at += snprintf(sql + at, sizeof sql - (size_t)at, ")");
+    if (k == HWDB_DEVICE || k == HWDB_CORE_CLASS) { /* again: what is known now, over what was */
+        at += snprintf(sql + at, sizeof sql - (size_t)at, " ON CONFLICT (%s) DO UPDATE SET %s", k == HWDB_DEVICE ? "name" :
+                       "device_id, name", k == HWDB_DEVICE ? "updated_at = excluded.updated_at" : "rank = excluded.rank");
+        for (int i = 0; i < t->n; i++) {
+            const char *c = t->fields[i].column;
+            int whole = k == HWDB_CORE_CLASS || strcmp(c, "app_memory_limit_bytes") == 0; /* a limit may go */
+            if (!(t->fields[i].flags & HWDB_KEY) && strcmp(c, "origin") != 0)
+                at += snprintf(sql + at, sizeof sql - (size_t)at, ", %s = ifnull(excluded.%s, %s)", c, c, whole ? "NULL" : c);
+        }
+    }
+    if (id)
+        snprintf(sql + at, sizeof sql - (size_t)at, " RETURNING id");
+    int rc = sqlite3_prepare_v2(d->db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK && n_owner)
+        rc = sqlite3_bind_int64(st, 1, k == HWDB_CORE_CLASS ? d->device_id : d->run_id);
+    if (rc == SQLITE_OK && n_owner == 2)
+        rc = sqlite3_bind_int64(st, 2, d->n_classes);
+    for (int i = 0; i < t->n && rc == SQLITE_OK; i++)
+        rc = bind_field(d, st, n_owner + i + 1, &t->fields[i], item);
+    if (rc == SQLITE_OK && text)
+        rc = sqlite3_bind_text(st, n_values, text, -1, SQLITE_TRANSIENT);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        *id = sqlite3_column_int64(st, 0);
+        rc = sqlite3_step(st);
+    }
+    int r = ended(d, t->name, rc, e);
+    sqlite3_finalize(st);
+    return r;
+}
+
+int hwdb_begin(struct hwdb *d, const struct hw *v, const struct hwdb_run *run, int *unchanged, struct err *e)
 {
     int same = 0, fresh = !d->db, r = fresh ? begin_writing(d, e) : 0;
     if (unchanged)
@@ -259,24 +334,7 @@ int hwdb_begin(struct hwdb *d, const struct hwdb_device *v, const struct hwdb_ru
             end_writing(d);
         return 0;
     }
-    r = put(d, "device", &d->device_id, e,
-            "INSERT INTO device (name, origin, description, source, soc, cpu_model, os, kernel, governor, "
-            "memory_bytes,"
-            " app_memory_limit_bytes, storage_description, filesystem, mount, updated_at)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
-            " ON CONFLICT (name) DO UPDATE SET description = ifnull(excluded.description, description),"
-            " source = ifnull(excluded.source, source), soc = ifnull(excluded.soc, soc),"
-            " cpu_model = ifnull(excluded.cpu_model, cpu_model), os = ifnull(excluded.os, os),"
-            " kernel = ifnull(excluded.kernel, kernel), governor = ifnull(excluded.governor, governor),"
-            " memory_bytes = ifnull(excluded.memory_bytes, memory_bytes),"
-            " app_memory_limit_bytes = excluded.app_memory_limit_bytes,"
-            " storage_description = ifnull(excluded.storage_description, storage_description),"
-            " filesystem = ifnull(excluded.filesystem, filesystem), mount = ifnull(excluded.mount, mount),"
-            " updated_at = excluded.updated_at RETURNING id",
-            "sssssssssIIssss", v->name, hwdb_origin_names[v->origin], v->description, v->source, v->soc,
-            v->cpu_model, v->os, v->kernel, v->governor, (int64_t)v->memory_bytes,
-            (int64_t)v->app_memory_limit_bytes, v->storage, v->filesystem, v->mount, run->started_at);
-    if (r < 0)
+    if ((r = put_item(d, HWDB_DEVICE, v, "updated_at", run->started_at, &d->device_id, e)) < 0)
         return r;
     d->n_classes = d->n_accels = 0;
     return put(d, "run", &d->run_id, e,
@@ -296,23 +354,7 @@ int hwdb_add_fact_source(struct hwdb *d, const char *field, enum hw_origin origi
                          struct err *e)
 {
     return put(d, "fact_source", NULL, e, "INSERT OR REPLACE INTO fact_source VALUES (?1, ?2, ?3, ?4)",
-               "isss", d->device_id, field, hwdb_origin_names[origin], source);
-}
-
-int hwdb_add_class(struct hwdb *d, const struct hw_class *c, const char *source, struct err *e)
-{
-    if (d->n_classes == HW_MAX_CLASSES)
-        return err_set(e, ERR_LIMIT, "'%s': more than %d core classes", d->path, HW_MAX_CLASSES);
-    int r = put(d, "core_class", &d->class_id[d->n_classes], e,
-                "INSERT INTO core_class (device_id, name, rank, n_cores, max_hz, origin, source)"
-                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (device_id, name) DO UPDATE SET rank = "
-                "excluded.rank,"
-                " n_cores = excluded.n_cores, max_hz = excluded.max_hz RETURNING id",
-                "isiiIss", d->device_id, c->name, (int64_t)d->n_classes, (int64_t)c->n_cores,
-                (int64_t)c->max_hz, hwdb_origin_names[c->origin], source);
-    if (r == 0)
-        d->n_classes++;
-    return r;
+               "isss", d->device_id, field, hw_origin_name(origin), source);
 }
 
 static int add_samples(struct hwdb *d, const char *table, const char *unit, int64_t row,
@@ -326,103 +368,28 @@ static int add_samples(struct hwdb *d, const char *table, const char *unit, int6
     return r;
 }
 
-/* 0 becomes NULL in the statements below. */
-static int64_t class_key(const struct hwdb *d, int core_class)
+int hwdb_add(struct hwdb *d, enum hwdb_kind k, const void *item, const char *source, const struct hwdb_sample *s, int n, struct err *e)
 {
-    return core_class >= 0 && core_class < d->n_classes ? d->class_id[core_class] : 0;
-}
-
-int hwdb_add_compute(struct hwdb *d, const struct hw_compute *p, const char *source,
-                     const struct hwdb_sample *s, int n, struct err *e)
-{
+    const struct hwdb_table *t = hwdb_table(k);
     int64_t row = 0;
-    int r =
-        put(d, "compute", &row, e,
-            "INSERT INTO compute (run_id, core_class_id, kernel, tier, pattern, resident, threads, row_len, "
-            "rows, batch,"
-            " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, origin, source)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) RETURNING id",
-            "iIssssiiiiDDDdss", d->run_id, class_key(d, p->core_class), p->kernel, p->tier,
-            hwdb_pattern_names[p->pattern], hwdb_resident_names[!!p->dram], (int64_t)p->threads,
-            (int64_t)p->row_len, (int64_t)p->rows, (int64_t)p->batch, p->ns_per_row.p10, p->ns_per_row.p50,
-            p->ns_per_row.p90, p->flops_per_s, hwdb_origin_names[p->origin], source);
-    return r < 0 ? r : add_samples(d, "compute", "ns/row", row, s, n, e);
-}
-
-int hwdb_add_memory(struct hwdb *d, const struct hw_memory *p, const char *source,
-                    const struct hwdb_sample *s, int n, struct err *e)
-{
-    int64_t row = 0;
-    int r = put(
-        d, "memory", &row, e,
-        "INSERT INTO memory (run_id, engines, pattern, row_bytes, threads, bytes_per_s_p10, bytes_per_s_p50,"
-        " bytes_per_s_p90, origin, source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) RETURNING id",
-        "issiiDdDss", d->run_id, p->engines, hwdb_pattern_names[p->pattern], (int64_t)p->row_bytes,
-        (int64_t)p->threads, p->bytes_per_s.p10, p->bytes_per_s.p50, p->bytes_per_s.p90,
-        hwdb_origin_names[p->origin], source);
-    return r < 0 ? r : add_samples(d, "memory", "B/s", row, s, n, e);
-}
-
-int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *source,
-                     const struct hwdb_sample *s, int n, struct err *e)
-{
-    int64_t row = 0;
-    int r = put(
-        d, "storage", &row, e,
-        "INSERT INTO storage (run_id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes,"
-        " core_class_id, bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99,"
-        " cpu_ns_per_read, origin, source, batch_completion_share, uncached_destination_ratio, page_bytes)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20) RETURNING id",
-        "isisiiiiIDdDDDDssDDI", d->run_id, hwdb_backend_names[p->backend], (int64_t)p->direct,
-        hwdb_pattern_names[p->pattern], (int64_t)p->block_bytes, (int64_t)p->queue_depth, (int64_t)p->lanes,
-        (int64_t)p->range_bytes, class_key(d, p->core_class), p->bytes_per_s.p10, p->bytes_per_s.p50,
-        p->bytes_per_s.p90, p->latency_ns_p50, p->latency_ns_p99, p->cpu_ns_per_read,
-        hwdb_origin_names[p->origin], source, p->batch_completion_share, p->uncached_destination_ratio, (int64_t)p->page_bytes);
-    return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
-}
-
-int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e)
-{
-    char marks[HW_NAME];
-    if (!c->watched) /* the rest of the row is NULL */
-        return put(d, "conditions", NULL, e, "INSERT INTO conditions (run_id, table_name, measured_at) VALUES (?1, ?2, ?3)",
-                   "iss", d->run_id, hwdb_table_names[t], c->measured_at);
-    hw_marks_text(c->marks, marks);
-    return put(d, "conditions", NULL, e,
-               "INSERT INTO conditions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)", "isssddddddid",
-               d->run_id, hwdb_table_names[t], c->measured_at, marks, c->others, c->stolen, c->waited_for_cpu,
-               c->short_of_memory, c->spread, c->disturbed, (int64_t)c->repeated, c->paused_s);
-}
-
-int hwdb_add_accel(struct hwdb *d, const struct hw_accel *p, const char *source, struct err *e)
-{
-    if (d->n_accels == HWDB_MAX_ACCELS)
+    if (k == HWDB_CORE_CLASS && d->n_classes == HW_MAX_CLASSES)
+        return err_set(e, ERR_LIMIT, "'%s': more than %d core classes", d->path, HW_MAX_CLASSES);
+    if (k == HWDB_ACCELERATOR && d->n_accels == HWDB_MAX_ACCELS)
         return err_set(e, ERR_LIMIT, "'%s': more than %d accelerators", d->path, HWDB_MAX_ACCELS);
-    int r = put(d, "accelerator", &d->accel_id[d->n_accels], e,
-                "INSERT INTO accelerator (run_id, engine, description, addressable_bytes, launch_ns, "
-                "shares_memory, origin,"
-                " source, driver_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id",
-                "issIDissI", d->run_id, p->engine, p->description, (int64_t)p->addressable_bytes, p->launch_ns,
-                (int64_t) !!p->shares_memory, hwdb_origin_names[p->origin], source, (int64_t)p->driver_bytes);
-    if (r == 0)
-        d->n_accels++;
-    return r;
-}
-
-int hwdb_add_accel_point(struct hwdb *d, const struct hw_accel_point *p, const char *source,
-                         const struct hwdb_sample *s, int n, struct err *e)
-{
-    int64_t row = 0;
-    if (p->accel < 0 || p->accel >= d->n_accels)
-        return err_set(e, ERR_FORMAT, "'%s': a point of accelerator %d, there are %d", d->path, p->accel,
-                       d->n_accels);
-    int r = put(d, "accelerator_point", &row, e,
-                "INSERT INTO accelerator_point (run_id, accelerator_id, op, rows, cols, batch, ns_p10, "
-                "ns_p50, ns_p90, origin,"
-                " source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) RETURNING id",
-                "iisiiiDdDss", d->run_id, d->accel_id[p->accel], p->op, (int64_t)p->rows, (int64_t)p->cols,
-                (int64_t)p->batch, p->ns.p10, p->ns.p50, p->ns.p90, hwdb_origin_names[p->origin], source);
-    return r < 0 ? r : add_samples(d, "accelerator_point", "ns", row, s, n, e);
+    if (k == HWDB_CONDITIONS) {
+        struct hw_conditions c = *(const struct hw_conditions *)item;
+        if (!c.watched) { /* nothing is known but when */
+            c = (struct hw_conditions){ .table = c.table };
+            memcpy(c.measured_at, ((const struct hw_conditions *)item)->measured_at, sizeof c.measured_at);
+        }
+        return put_item(d, k, &c, NULL, NULL, NULL, e);
+    }
+    int r = put_item(d, k, item, "source", source, &row, e);
+    if (r == 0 && k == HWDB_CORE_CLASS)
+        d->class_id[d->n_classes++] = row;
+    if (r == 0 && k == HWDB_ACCELERATOR)
+        d->accel_id[d->n_accels++] = row;
+    return r < 0 || !t->sample ? r : add_samples(d, t->name, t->sample, row, s, n, e);
 }
 
 int hwdb_commit(struct hwdb *d, struct err *e)

@@ -44,7 +44,8 @@ const struct inputs_row inputs_table[] = {
     { "stop texts", "--stop", "4096 bytes each; of fields of a request 8 of 64 bytes", "as they are",
       "process; what they hold back: beside" },
     { "line of chat", "", "8192 bytes and 8 for each position of the context; of a message of several lines together; what JSON makes "
-      "of it: eight times that and 64 KiB", "one at a time; what is longer is read past and refused", "beside" },
+      "of it: eight times that and 64 KiB", "one at a time; what is longer is read past and refused; at a terminal what is typed has at "
+      "most 32,768 characters, of which the editor keeps 20 bytes each", "beside" },
     { "file of /load", "--session", "64 MiB of text; what it says: eight times a line and 64 KiB", "in pieces of 1 KiB", "beside" },
     { "line of serve", "", "8192 bytes and 8 for each position of the context; what JSON makes of it: six times that and 128 bytes for "
       "each of 1024 values and of the context's tokens",

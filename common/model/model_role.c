@@ -53,7 +53,7 @@ static struct role role_of(const struct model_hparams *h, enum model_role r)
     struct role own = roles[r];
 #define ALT(where, role, text, row, rows) \
     if ((where) && r == MODEL_##role) { \
-        own.tensor = text, own.experts = NULL, own.dims[0] = row, own.dims[1] = rows; \
+        own.tensor = (text), own.experts = NULL, own.dims[0] = (row), own.dims[1] = (rows); \
         return own; \
     }
 #include "common/model/operations.def"

@@ -273,7 +273,7 @@ static void smt_node(const struct formula *f, int i, const struct formula_smt *h
         smt_chain(f, x->a, '*', &seconds, out);
         fprintf(out, " tau)");
     } else if (x->op == 'M' || x->op == 'm') {
-        fprintf(out, "(%s ", x->op == 'M' ? "largest" : "least");
+        fputs(x->op == 'M' ? "(largest " : "(least ", out);
         smt_node(f, x->a, how, out);
         fputc(' ', out);
         smt_node(f, x->b, how, out);

@@ -175,7 +175,7 @@ INPUTS = {
 # What comes without an option: name, extra words, standard input.
 BESIDE = {
     'chat': lambda: [('--json', ['--json'], s) for s in stdin_of('chat')] +
-    [('lines', [], s) for s in texts()] + [('blocks', [], write('block', (b'"""\n', 1), (b'Once upon\n', MIB), (b'"""\nhi\n', 1)))] +
+    [('lines', [], s) for s in texts()[:-1] + [write('messages', (b'a\n', 1000))]] + [('blocks', [], write('block', (b'"""\n', 1), (b'Once upon\n', MIB), (b'"""\nhi\n', 1)))] +
     [('/load', ['--commands'], write(f'load-{i}', (b'/load %s\nhi\n' % s.encode(), 1))) for i, s in enumerate(conversations())],
     'serve': lambda: [('lines', [], s) for s in stdin_of('serve') + texts()],
 }

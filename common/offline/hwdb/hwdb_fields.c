@@ -10,7 +10,7 @@
 /* Of each table the newest run that has rows in it counts. */
 #define NEWEST(table, which)                                                                                                        \
     "(SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS (SELECT 1 FROM " table " WHERE run_id = r.id" which "))"
-#define N(a) a, (int)(sizeof a / sizeof *a)
+#define N(a) (a), (int)(sizeof(a) / sizeof *(a))
 
 static const struct hwdb_table tables[HWDB_KINDS] = {
     [HWDB_DEVICE] = { "device", N(device_fields), 1, sizeof(struct hw), " FROM device p WHERE id = ?1", NULL },

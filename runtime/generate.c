@@ -278,6 +278,7 @@ static void count_beside(struct generate_args *a, int in_flight)
         return;
     if (a->calls) { /* three times a call's bytes in each request, four times in what becomes text of a token (thermo.c) */
         each += calls_bytes(request_call_bytes(0));
+        s->beside += REPLAY_FIXED;
         s->beside_per_place += (3u * (uint64_t)per_sequence + 4) * REQUEST_CALL_PER_TOKEN;
         s->beside_per_token += ((uint64_t)a->requests * 3 + 4) * REQUEST_CALL_PER_TOKEN;
     }
@@ -329,6 +330,8 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
                                              &g->schemas, e)) < 0)
         return r;
     g->shared.schemas = g->schemas;
+    if (a->calls && (r = replay_new(&g->shared.replay, e)) < 0)
+        return r;
     int n = a->requests ? a->requests : in_flight * c->max_batch;
     g->requests = calloc((size_t)n, sizeof *g->requests);
     if (!g->requests)
@@ -387,6 +390,7 @@ void generate_set_close(struct generate_set *g)
         request_done(&g->requests[i]);
     free(g->requests);
     schemas_free(g->schemas);
+    replay_free(g->shared.replay);
     chat_free(g->shared.chat);
     draft_close(&g->draft);
     setup_close(&g->setup);

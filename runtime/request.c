@@ -298,13 +298,33 @@ static int force(struct request *q, const struct js *j, struct err *e)
     return schemas_take_call(q->shared->schemas, &f, &q->schema, e);
 }
 
+static int tokens_of(const struct request_shared *s, const struct js *j, int off, int32_t **ids, int *n, struct chat_begins *begins,
+                     struct err *e)
+{
+    struct replay_find f = { s->replay, s->s->tokenizer, s->calls ? chat_form(s->chat) : CALLS_NONE, tools_of(j),
+                             request_call_bytes(s->s->config.choice.context) };
+    return chat_tokens(s->chat, off, s->replay ? &(struct chat_answers){ replay_next, &f } : NULL, ids, n, begins, e);
+}
+
+void request_keep_answer(const struct request *q)
+{
+    struct replay_prompt p = q->replay;
+    p.tokens = hash_128(q->ids, (size_t)q->n_prompt * sizeof *q->ids);
+    p.n_tokens = q->n_prompt;
+    p.salt = salt_of(q);
+    if (q->shared->replay && q->is_chat && !q->text.sampling.n_bias)
+        replay_put(q->shared->replay, &p, q->ids + q->n_prompt, q->n_made);
+}
+
 static int keep_chat(struct request *q, const struct js *j, struct err *e)
 {
     const struct js *tools = tools_of(j);
     int32_t *ids = NULL;
     struct chat_begins begins = { 0 };
-    int n = 0, r = chat_tokens(q->shared->chat, q->thinking == CHAT_THINKING_OFF, &ids, &n, &begins, e);
+    int n = 0, r = tokens_of(q->shared, j, q->thinking == CHAT_THINKING_OFF, &ids, &n, &begins, e);
     q->thinks = begins.thinks;
+    q->replay = (struct replay_prompt){ .text = begins.text, .bytes = begins.bytes, .n_messages = chat_messages(q->shared->chat)->n,
+                                        .thinks = begins.thinks };
     q->text.n_before = begins.before;
     enum calls_form form = chat_form(q->shared->chat);
     q->is_chat = 1;
@@ -410,7 +430,7 @@ int request_count(const struct request_shared *s, const struct js *j, size_t *n,
     int32_t *ids = NULL;
     struct chat_begins begins;
     int off = 0, count = 0, r = take_conversation(s, j, &off, e);
-    r = r < 0 ? r : chat_tokens(s->chat, off, &ids, &count, &begins, e);
+    r = r < 0 ? r : tokens_of(s, j, off, &ids, &count, &begins, e);
     free(ids);
     *n = (size_t)count;
     return r;

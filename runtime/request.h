@@ -9,6 +9,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/output.h"
+#include "runtime/replay.h"
 #include "runtime/schemas.h"
 #include "runtime/session/batch.h"
 #include "runtime/setup.h"
@@ -39,6 +40,7 @@ struct request_shared {
     struct sample_params sampling;
     const struct opt_list *stops;
     struct schemas *schemas;   /* that requests may have; NULL: none */
+    struct replay *replay;     /* answers that conversations may have in them; NULL: none are kept */
     int calls;                 /* answers to requests with tools are looked through for calls of them */
 };
 
@@ -61,6 +63,7 @@ struct request {
     int schema_whole;          /* it says what thoughts and headers are, too */
     struct err bad;            /* what went wrong with it */
     int is_chat, thinking, thinks; /* its tokens are an answer, which may begin with a thought; enum chat_thinking */
+    struct replay_prompt replay; /* of an answer */
     int n_thought;             /* of n_made, those of thoughts, with their marks */
     int busy, ended;           /* the caller's: it is one that was read; it has an outcome */
     enum batch_end end;
@@ -119,6 +122,9 @@ int request_token(void *ctx, struct batch_text *t, int32_t id);
 const uint64_t *request_allowed(void *ctx, struct batch_text *t, struct err *why);
 /* No more tokens are drawn: its schema may be another's. By the thread that draws. */
 void request_drawn(struct request *q);
+
+/* Its answer, which the model has ended, may come back in a conversation: it is kept. */
+void request_keep_answer(const struct request *q);
 
 /* Mean of the log-probabilities of the tokens drawn; 0 of none. */
 double request_logprob(const struct batch_text *t);

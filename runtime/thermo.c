@@ -260,7 +260,7 @@ static int open_all(struct thermo *t, const struct thermo_options *o, struct err
 }
 
 /* What a plan for serve keeps; 1 KiB each of it is for the tables of a batch. */
-_Static_assert(REQUEST_READING + CHAT_BYTES + 1024 <= ROOM_SERVE &&
+_Static_assert(REQUEST_READING + CHAT_BYTES + REPLAY_FIXED + 1024 <= ROOM_SERVE &&
                REQUEST_READING_PER_TOKEN + CHAT_BYTES_PER_TOKEN <= ROOM_SERVE_PER_TOKEN &&
                IN_FLIGHT * REQUEST_PER_TOKEN + KV_PREFIX_PER_TOKEN + (3 * IN_FLIGHT + 4) * REQUEST_CALL_PER_TOKEN <= ROOM_SERVE_PER_PLACE &&
                sizeof(struct said) + IN_FLIGHT * (sizeof(struct place) + REQUEST_FIXED) + sizeof(struct batch_text) + 1024 <=
@@ -831,6 +831,8 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     ev.part = t->said->n ? t->said->part[0] : THERMO_TEXT;
     tell_counts(t, &ev);
     request_drawn(q);
+    if (end == BATCH_EOS)
+        request_keep_answer(q);
     p->sink(p->ctx, &ev);
     pthread_mutex_lock(&t->lock);
     p->state = FREE;

@@ -393,6 +393,11 @@ const char *js_key(const struct js *obj, size_t i)
     return at ? json_object_iter_key(at) : NULL;
 }
 
+int js_equal(const struct js *a, const struct js *b)
+{
+    return json_equal(in(a), in(b));
+}
+
 int js_bool(const struct js *j)
 {
     return json_is_boolean(in(j)) ? json_is_true(in(j)) : -1;

@@ -54,6 +54,7 @@ struct js *js_own_at(struct js *arr, size_t i);
 size_t js_len(const struct js *arr);
 const char *js_key(const struct js *obj, size_t i); /* the i-th key, in the order of the text; NULL past the last */
 const char *js_str(const struct js *j);
+int js_equal(const struct js *a, const struct js *b); /* the same values, whatever the order of keys */
 int js_bool(const struct js *j);               /* 0, 1; -1 when neither true nor false */
 int js_is_object(const struct js *j);
 int js_is_array(const struct js *j);

@@ -776,7 +776,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
 int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain,
                          int32_t **out, int *n, struct err *e)
 {
-    return encode(t, text, len, bos, &(struct looked_for){ true, plain, n_plain }, true, out, n, e);
+    return encode(t, text, len, bos > 0, &(struct looked_for){ true, plain, n_plain }, bos >= 0, out, n, e);
 }
 
 size_t tokenizer_next_control(const struct tokenizer *t, const char *text, size_t len, size_t from, size_t *bytes)

@@ -46,7 +46,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
                      int parse_special, int32_t **out, int *n, struct err *e);
 
 /* The same with parse_special, of a text in which a control token that goes over one of the places plain[0..n_plain), which rise, is
- * text. */
+ * text. bos -1: it goes on where another ended, as tokenizer_encode_more. */
 int tokenizer_encode_but(const struct tokenizer *t, const char *text, size_t len, int bos, const uint32_t *plain, size_t n_plain,
                          int32_t **out, int *n, struct err *e);
 

@@ -13,6 +13,7 @@
 
 /* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. */
 enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, GIVEN_VALUES = 1024 };
+#define CONTROL_MAX 255 /* bytes of a control token */
 
 const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
 
@@ -357,7 +358,125 @@ static size_t last_message(const struct chat *c, const char *text)
     return found ? (size_t)(found - text) : 0;
 }
 
-int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, struct chat_begins *begins, struct err *e)
+/* ---- answers as they were sampled ---- */
+
+struct rendered {
+    const char *text;
+    size_t len;
+    const uint32_t *plain;
+    size_t n_plain;
+    int bos;
+};
+
+/* A text's control token in text[from..to) that no message says, and its bytes; `to`: there is none. */
+static size_t next_control(const struct chat *c, const struct rendered *r, size_t from, size_t *bytes)
+{
+    for (size_t at = from; (at = tokenizer_next_control(c->tokenizer, r->text, r->len, at, bytes)) < r->len; at++) {
+        size_t k = 0;
+        while (k < r->n_plain && r->plain[k] <= at)
+            k++;
+        if (k == r->n_plain || r->plain[k] >= at + *bytes)
+            return at;
+    }
+    return r->len;
+}
+
+static int is_control(const struct chat *c, int32_t id)
+{
+    size_t n, bytes;
+    const char *text = tokenizer_text(c->tokenizer, id, &n);
+    return n && tokenizer_next_control(c->tokenizer, text, n, 0, &bytes) == 0 && bytes == n;
+}
+
+/* Where the turn ends that the template begins there, if its control tokens are those that were sampled; 0: it is another. */
+static size_t turn_end(const struct chat *c, const struct rendered *r, const struct chat_known *k)
+{
+    size_t bytes, at = k->at;
+    int i = 0;
+    for (;; at += bytes, i++) {
+        while (i < k->n_made && !is_control(c, k->made[i]))
+            i++;
+        at = next_control(c, r, at, &bytes);
+        if (at == r->len)
+            return 0;
+        char name[CONTROL_MAX + 1];
+        snprintf(name, sizeof name, "%.*s", (int)bytes, r->text + at);
+        int32_t id = tokenizer_find(c->tokenizer, name);
+        if (i == k->n_made)
+            return tokenizer_is_eog(c->tokenizer, id) ? at : 0;
+        if (id != k->made[i])
+            return 0;
+    }
+}
+
+/* Tokens of text[from..to) go behind ids[*n]. */
+static int put_tokens(const struct chat *c, const struct rendered *r, size_t from, size_t to, int32_t **ids, int *n, struct err *e)
+{
+    int32_t *more = NULL;
+    int n_more = 0, s;
+    size_t first = 0, last;
+    while (first < r->n_plain && r->plain[first] <= from)
+        first++;
+    for (last = first; last < r->n_plain && r->plain[last] < to; last++)
+        ;
+    uint32_t *plain = malloc((last - first + 1) * sizeof *plain);
+    if (!plain)
+        return err_set(e, ERR_NOMEM, "out of memory for a chat");
+    for (size_t i = first; i < last; i++)
+        plain[i - first] = r->plain[i] - (uint32_t)from;
+    s = tokenizer_encode_but(c->tokenizer, r->text + from, to - from, from ? -1 : r->bos, plain, last - first, &more, &n_more, e);
+    free(plain);
+    if (s < 0)
+        return s;
+    int32_t *grown = realloc(*ids, ((size_t)*n + (size_t)n_more + 1) * sizeof **ids);
+    if (grown) {
+        memcpy(grown + *n, more, (size_t)n_more * sizeof *more);
+        *ids = grown;
+        *n += n_more;
+    }
+    free(more);
+    return grown ? 0 : err_set(e, ERR_NOMEM, "out of memory for a chat");
+}
+
+static int put_made(const struct chat_known *k, int32_t **ids, int *n, struct err *e)
+{
+    int32_t *grown = realloc(*ids, ((size_t)*n + (size_t)k->n_made + 1) * sizeof **ids);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for a chat");
+    memcpy(grown + *n, k->made, (size_t)k->n_made * sizeof *grown);
+    *ids = grown;
+    *n += k->n_made;
+    return 0;
+}
+
+static int encode(const struct chat *c, const struct rendered *r, const struct chat_answers *known, int32_t **ids, int *n, struct err *e)
+{
+    struct chat_known k = { 0 };
+    size_t done = 0, from = 0, end;
+    int s = 0;
+    *ids = NULL;
+    *n = 0;
+    for (; s == 0 && known && known->next(known->ctx, &c->of, r->text, r->len, from, &k); free(k.made)) {
+        int before = *n;
+        from = k.at;
+        if (!(end = turn_end(c, r, &k)) || (s = put_tokens(c, r, done, k.at, ids, n, e)) < 0)
+            continue;
+        if (*n != k.n_prompt || !hash_equal(hash_128(*ids, (size_t)*n * sizeof **ids), k.prompt)) {
+            *n = before;
+            continue;
+        }
+        s = put_made(&k, ids, n, e);
+        done = from = end;
+    }
+    if (s == 0)
+        s = put_tokens(c, r, done, r->len, ids, n, e);
+    if (s < 0)
+        free(*ids);
+    return s;
+}
+
+int chat_tokens(const struct chat *c, int off, const struct chat_answers *known, int32_t **ids, int *n, struct chat_begins *begins,
+                struct err *e)
 {
     char *text = NULL;
     uint32_t *plain = NULL;
@@ -366,9 +485,11 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, struct cha
     if (r < 0)
         return r;
     int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);
-    r = tokenizer_encode_but(c->tokenizer, text, len, bos, plain, n_plain, ids, n, e);
+    r = encode(c, &(struct rendered){ text, len, plain, n_plain, bos }, known, ids, n, e);
     begins->thinks = chat_reader_thinks(text, len);
     begins->before = r < 0 ? 0 : tokens_before(c, *ids, bos && *n && **ids == tokenizer_bos(c->tokenizer), *n, last_message(c, text));
+    begins->text = hash_128(text, len);
+    begins->bytes = len;
     free(plain);
     free(text);
     return r;

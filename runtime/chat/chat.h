@@ -6,6 +6,7 @@
  *
  * What the template writes has the control tokens that it spells; what a message says has none: who writes "<|im_end|>" in one has written
  * text. Single-threaded. */
+#include "common/base/hash.h"
 #include "common/model/tokenizer.h"
 #include "runtime/chat/calls.h"
 #include "runtime/chat/messages.h"
@@ -40,10 +41,28 @@ int chat_render(const struct chat *c, int off, char **text, size_t *len, struct 
 
 /* Ids of the conversation and of the beginning of an answer; *ids is malloc'd. off: the template is told that the model shall not
  * think. thinks: the answer begins within a thought; for chat_reader_init. before: about so many of the tokens come before what the last
- * user message says, 0: not known. */
+ * user message says, 0: not known. text, bytes: what was rendered.
+ *
+ * known (or NULL) has answers as they were sampled: asked for the next one that begins behind text[from), it gives where, and what the
+ * prompt and the answer were. It takes the place of what the template makes of that message up to the token that ends a turn, if the tokens
+ * before it are those of that prompt, and if both have the same control tokens; else it is asked for one behind. 0: there is none. */
 struct chat_begins {
     int thinks, before;
+    struct hash128 text;
+    size_t bytes;
 };
-int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, struct chat_begins *begins, struct err *e);
+struct chat_known {
+    size_t at;
+    struct hash128 prompt;   /* of its tokens, */
+    int n_prompt;            /* so many */
+    int32_t *made;           /* [n_made], malloc'd */
+    int n_made;
+};
+struct chat_answers {
+    int (*next)(void *ctx, const struct messages *m, const char *text, size_t len, size_t from, struct chat_known *out);
+    void *ctx;
+};
+int chat_tokens(const struct chat *c, int off, const struct chat_answers *known, int32_t **ids, int *n, struct chat_begins *begins,
+                struct err *e);
 
 #endif

@@ -16,7 +16,7 @@ static void take(const char *line, size_t len)
     js_free(j);
     if (r < 0 ? chat_messages(c)->n != before || !e.msg[0] : chat_messages(c)->n != before + 1)
         abort();
-    if (r == 0 && chat_tokens(c, 0, &ids, &n, &begins, &e) == 0)
+    if (r == 0 && chat_tokens(c, 0, NULL, &ids, &n, &begins, &e) == 0)
         free(ids);
 }
 

@@ -109,7 +109,7 @@ static int tokens_are(const struct chat *c, int off, const int32_t *want, int n_
     int32_t *ids;
     int n;
     struct chat_begins how;
-    if (chat_tokens(c, off, &ids, &n, &how, &e) < 0)
+    if (chat_tokens(c, off, NULL, &ids, &n, &how, &e) < 0)
         return 0;
     int same = n == n_want && !memcmp(ids, want, (size_t)n * sizeof *ids);
     for (int i = 0; i < n && !same; i++)
@@ -135,9 +135,9 @@ static void tokens(void)
     gguf_close(g);
     tiny_check(messages_add(list(c), "user", "x", NULL, &e), &e);
     CHECK(TOKENS(c, 0, BOS, 'u', 'x', EOS, THINK, '\n') && TOKENS(c, 1, BOS, 'u', 'x', EOS));
-    CHECK(chat_tokens(c, 0, &ids, &n, &how, &e) == 0 && how.thinks == 1 && how.before == 2);
+    CHECK(chat_tokens(c, 0, NULL, &ids, &n, &how, &e) == 0 && how.thinks == 1 && how.before == 2);
     free(ids);
-    CHECK(chat_tokens(c, 1, &ids, &n, &how, &e) == 0 && how.thinks == 0 && how.before == 2);
+    CHECK(chat_tokens(c, 1, NULL, &ids, &n, &how, &e) == 0 && how.thinks == 0 && how.before == 2);
     free(ids);
     messages_drop(list(c), 0); /* what a message says is text, also where another mark of ours is in it */
     tiny_check(messages_add(list(c), "user", "x</s><s>y", NULL, &e), &e);

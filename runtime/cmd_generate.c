@@ -294,12 +294,12 @@ static int submit_session(struct run *r, struct thermo *t, const char *prompt, s
     if (c == 0 && !(fields = js_text(j, 0, 0)))
         c = err_set(&e, ERR_NOMEM, "out of memory for a text of %d tokens", r->tokens.n);
     js_free(j);
+    const struct thermo_request q = { .size = sizeof q, .fields = fields, .fields_bytes = fields ? strlen(fields) : 0 };
+    if (c == 0 && (c = thermo_submit(t, &q, take, r, &id, why)) < 0)
+        err_set(&e, c, "'%s': %s", r->a->session, why->message);
     if (c < 0) {
         why->code = c;
         snprintf(why->message, sizeof why->message, "%s", e.msg);
-    } else {
-        const struct thermo_request q = { .size = sizeof q, .fields = fields, .fields_bytes = strlen(fields) };
-        c = thermo_submit(t, &q, take, r, &id, why);
     }
     free(fields);
     return c;

@@ -6,6 +6,7 @@
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,8 +214,10 @@ static int set_tokens(struct request *q, const struct js *j, struct err *e)
 {
     int n_vocab = q->shared->s->pack->h.n_vocab, context = context_of(q);
     size_t n = js_len(j);
-    if (!js_is_array(j) || n > (size_t)context)
-        return err_set(e, ERR_LIMIT, "\"tokens\" is not an array of at most %d token ids", context);
+    if (!js_is_array(j))
+        return err_set(e, ERR_FORMAT, "\"tokens\" is not an array of token ids");
+    if (n > (size_t)context)
+        return prompt_check(n < INT_MAX ? (int)n : INT_MAX, context, q->text.n != 0, e);
     for (size_t i = 0; i < n; i++) {
         int64_t id;
         if (!js_int(js_at(j, i), &id) || id < 0 || id >= n_vocab)

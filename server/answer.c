@@ -313,7 +313,7 @@ static void refuse(struct server *s, struct call *c, enum ask_form form, const s
     ask_param(form, e->message, 1, param);
     int asked = e->code == THERMO_E_FORMAT || e->code == THERMO_E_LIMIT || e->code == THERMO_E_UNSUPPORTED || e->code == THERMO_E_USAGE;
     int status = e->code == THERMO_E_FULL ? 429 : e->code == THERMO_E_MEMORY ? 503 : asked ? 400 : 500;
-    int too_long = strstr(e->message, " context of ") || strstr(e->message, " token ids"), n = 0;
+    int too_long = strstr(e->message, " context of ") != NULL, n = 0;
     const char *code = status == 429 ? "queue_full" : too_long ? "context_length_exceeded" : NULL, *message = e->message;
     struct buffer b = { 0 };
     if (too_long) { /* in words that clients look for */

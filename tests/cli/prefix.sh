@@ -47,6 +47,12 @@ text_session() # a text in three runs is that of one; each run reads what is new
     gen --prompt ' and then' -n 5 --session "$tmp/s.json" > "$tmp/s4" && gen --no-echo -n 5 --session "$tmp/s.json" > "$tmp/s5"
 }
 check "generate --session goes on where it was" text_session
+ends_session() # a text that fills its context goes on in a larger one alone
+{
+    gen --prompt Once -n 250 --session "$tmp/e.json" > /dev/null && gen -n 20 --session "$tmp/e.json" > /dev/null &&
+        fails 2 "'$tmp/e.json': the prompt has 257 tokens; a context of 256 holds 255 .*--context" "$run" generate "${files[@]}" --session "$tmp/e.json"
+}
+check "a session that fills its context" ends_session
 check "a session of nothing" fails 2 'prompt' "$run" generate "${files[@]}" --session "$tmp/new.json"
 check "a session and the best of several" fails 2 'does not go with' "$run" generate "${files[@]}" --session "$tmp/new.json" --prompt x --best-of 2
 printf '{"tokens": [5, 6], "pieces": "00000000000000000000000000000000"}' > "$tmp/other.json"

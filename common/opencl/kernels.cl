@@ -4,6 +4,7 @@
  *   ROWS   rows of a work group, of LANES * ROWS items
  *   MANY_TOKENS  tokens of an item (LANES 1) or of a group in the kernels for many tokens, a multiple of 8
  *   ITEMS  work items of a group of these kernels, where LANES is not 1; a multiple of 32
+ *   UNROLLED  loops over an item's tokens are to be unrolled, so that sums are registers; compilers of processors take long for it
  * A sum's order depends on these alone, never on how many tokens a call has. Halves are converted by vload_half: no arithmetic in half
  * precision is needed. Blocks as in common/kernels/quant.h. */
 #pragma OPENCL FP_CONTRACT OFF
@@ -15,6 +16,12 @@ typedef global const uchar *bytes;
 #define PLUS(s, a, b) fma(a, b, s)
 #else
 #define PLUS(s, a, b) ((s) + (a) * (b))
+#endif
+
+#ifdef UNROLLED
+#define EACH _Pragma("unroll")
+#else
+#define EACH
 #endif
 
 #define FLOATS 0
@@ -344,10 +351,10 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
 /* An item's part of a tile of 32 columns of MANY_TOKENS inputs: from global memory, zeros where IS is false, and into local memory. */
 #define CAME (32 * MANY_TOKENS / ITEMS)
 #define COME(from, width, column, IS)                                                                                            \
-    _Pragma("unroll") for (uint i = 0; i < CAME; i++)                                                                             \
+    EACH for (uint i = 0; i < CAME; i++)                                                                                         \
         came[i] = IS ? (from)[(size_t)min(t0 + (item + i * ITEMS) / 32, n_tokens - 1) * (width) + (column) + (item + i * ITEMS) % 32] : 0
 #define CAME_TO(to)                                                                                                              \
-    _Pragma("unroll") for (uint i = 0; i < CAME; i++)                                                                             \
+    EACH for (uint i = 0; i < CAME; i++)                                                                                         \
         (to)[(item + i * ITEMS) % 32 * MOST_X + (item + i * ITEMS) / 32] = came[i]
 
 /* sum[t] += w * x[t], four rows wide, of eight tokens. */
@@ -434,70 +441,70 @@ void product_many(MATRIX, global const float *x, uint x_at, global float *out, u
  * all of its tokens are not read: adding nothing and adding zero is the same, for finite weights. */
 #if LANES == 1
 #define TIMES(s, w, v) ((s) + (v) * (w))
-#define AT_ONCE 1
 #else
 #define TIMES(s, w, v) PLUS(s, w, (float16)(v))
-#define AT_ONCE 2 /* rows that are waited for together */
 #endif
-#define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY)                                                                                \
-    kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,  \
-                     global float *part, uint part_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)                       \
-    {                                                                                                                             \
-        uint b = get_global_id(COLUMNS_BY), t0 = get_global_id(TOKENS_BY) * TOKENS;                                               \
-        uint from = get_global_id(2) * slice, to = min(from + slice, n_rows);                                                     \
-        if (b >= (n_cols + 31) / 32)                                                                                              \
-            return;                                                                                                               \
-        global const float *v[TOKENS];                                                                                            \
-        for (uint t = 0; t < TOKENS; t++)                                                                                         \
-            v[t] = h + h_at + (size_t)min(t0 + t, n_tokens - 1) * n_rows;                                                         \
-        if (32 * b + 32 <= n_cols) {                                                                                              \
-            float16 low[TOKENS], high[TOKENS];                                                                                    \
-            for (uint t = 0; t < TOKENS; t++)                                                                                     \
-                low[t] = high[t] = (float16)(0);                                                                                  \
-            for (uint i = from; i < to; i += AT_ONCE) {                                                                          \
-                float16 lo, hi, lo_2, hi_2;                                                                                      \
-                uint j = min(i + AT_ONCE - 1, to - 1);                                                                           \
-                int any = 0, any_2 = 0;                                                                                          \
-                for (uint t = 0; t < TOKENS; t++) {                                                                              \
-                    any |= v[t][i] != 0;                                                                                         \
-                    any_2 |= j > i && v[t][j] != 0;                                                                              \
-                }                                                                                                                \
-                if (!any && !any_2)                                                                                              \
-                    continue;                                                                                                    \
-                weights(ROW_AT(i), b, &lo, &hi);                                                                                 \
-                if (any_2)                                                                                                       \
-                    weights(ROW_AT(j), b, &lo_2, &hi_2);                                                                         \
-                for (uint t = 0; t < TOKENS; t++) {                                                                              \
-                    low[t] = TIMES(low[t], lo, v[t][i]);                                                                         \
-                    high[t] = TIMES(high[t], hi, v[t][i]);                                                                       \
-                }                                                                                                                \
-                for (uint t = 0; t < TOKENS && any_2; t++) {                                                                     \
-                    low[t] = TIMES(low[t], lo_2, v[t][j]);                                                                       \
-                    high[t] = TIMES(high[t], hi_2, v[t][j]);                                                                     \
-                }                                                                                                                \
-            }                                                                                                                    \
-            for (uint t = 0; t < TOKENS && t0 + t < n_tokens; t++) {                                                              \
-                global float *o = part + part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + 32 * b;              \
-                vstore16(low[t], 0, o);                                                                                           \
-                vstore16(high[t], 1, o);                                                                                          \
-            }                                                                                                                     \
-        } else if (PLAIN) {                                                                                                       \
-            for (uint c = 32 * b; c < n_cols; c++)                                                                                \
-                for (uint t = 0; t < TOKENS && t0 + t < n_tokens; t++) {                                                          \
-                    float s = 0;                                                                                                  \
-                    for (uint i = from; i < to; i++)                                                                              \
-                        if (v[t][i] != 0)                                                                                         \
-                            s += v[t][i] * weight(ROW_AT(i), c);                                                                  \
-                    part[part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + c] = s;                              \
-                }                                                                                                                 \
-        }                                                                                                                         \
+/* AT_ONCE: rows that are waited for together. */
+#define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY, AT_ONCE)                                                                       \
+    kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,   \
+                     global float *part, uint part_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)                        \
+    {                                                                                                                              \
+        uint b = get_global_id(COLUMNS_BY), t0 = get_global_id(TOKENS_BY) * TOKENS;                                                \
+        uint from = get_global_id(2) * slice, to = min(from + slice, n_rows);                                                      \
+        if (b >= (n_cols + 31) / 32)                                                                                               \
+            return;                                                                                                                \
+        global const float *v[TOKENS];                                                                                             \
+        EACH for (uint t = 0; t < TOKENS; t++)                                                                                     \
+            v[t] = h + h_at + (size_t)min(t0 + t, n_tokens - 1) * n_rows;                                                          \
+        if (32 * b + 32 <= n_cols) {                                                                                               \
+            float16 low[TOKENS], high[TOKENS];                                                                                     \
+            EACH for (uint t = 0; t < TOKENS; t++)                                                                                 \
+                low[t] = high[t] = (float16)(0);                                                                                   \
+            for (uint i = from; i < to; i += AT_ONCE) {                                                                            \
+                float16 lo, hi, lo_2, hi_2;                                                                                        \
+                uint j = min(i + AT_ONCE - 1, to - 1);                                                                             \
+                int any = 0, any_2 = 0;                                                                                            \
+                EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
+                    any |= v[t][i] != 0;                                                                                           \
+                    any_2 |= j > i && v[t][j] != 0;                                                                                \
+                }                                                                                                                  \
+                if (!any && !any_2)                                                                                                \
+                    continue;                                                                                                      \
+                weights(ROW_AT(i), b, &lo, &hi);                                                                                   \
+                if (any_2)                                                                                                         \
+                    weights(ROW_AT(j), b, &lo_2, &hi_2);                                                                           \
+                EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
+                    low[t] = TIMES(low[t], lo, v[t][i]);                                                                           \
+                    high[t] = TIMES(high[t], hi, v[t][i]);                                                                         \
+                }                                                                                                                  \
+                EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
+                    low[t] = any_2 ? TIMES(low[t], lo_2, v[t][j]) : low[t];                                                        \
+                    high[t] = any_2 ? TIMES(high[t], hi_2, v[t][j]) : high[t];                                                     \
+                }                                                                                                                  \
+            }                                                                                                                      \
+            EACH for (uint t = 0; t < TOKENS; t++)                                                                                 \
+                if (t0 + t < n_tokens) {                                                                                           \
+                    global float *o = part + part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + 32 * b;           \
+                    vstore16(low[t], 0, o);                                                                                        \
+                    vstore16(high[t], 1, o);                                                                                       \
+                }                                                                                                                  \
+        } else if (PLAIN) {                                                                                                        \
+            for (uint c = 32 * b; c < n_cols; c++)                                                                                 \
+                for (uint t = 0; t < TOKENS && t0 + t < n_tokens; t++) {                                                           \
+                    float s = 0;                                                                                                   \
+                    for (uint i = from; i < to; i++)                                                                               \
+                        if (v[t][i] != 0)                                                                                          \
+                            s += v[t][i] * weight(ROW_AT(i), c);                                                                   \
+                    part[part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + c] = s;                               \
+                }                                                                                                                  \
+        }                                                                                                                          \
     }
-TURNED(turned_1, 1, 0, 1)
-TURNED(turned_4, 4, 0, 1)
+TURNED(turned_1, 1, 0, 1, (LANES > 1 ? 2 : 1))
+TURNED(turned_4, 4, 0, 1, 1)
 
 /* The same for many tokens, n_cols % 32 == 0, and the sum of slices, in the order of sum_slices. */
 #if LANES == 1
-TURNED(turned_many, MANY_TOKENS, 1, 0)
+TURNED(turned_many, MANY_TOKENS, 1, 0, 1)
 #else
 /* A group has ITEMS columns and MANY_TOKENS tokens, an item four columns and eight tokens of them; ITEMS / 32 blocks of 32 neurons lie in
  * local memory, converted, and begin BLOCK floats apart in rows of NEURON floats, so that stores of neighbours meet no bank twice. */

@@ -64,8 +64,9 @@ void opencl_program_drop(struct opencl *o, struct opencl_kernels *k)
 
 static void options_of(const struct opencl *o, uint32_t type, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DTYPE=%u -DLANES=%d -DROWS=%d -DMANY_TOKENS=%d -DITEMS=%d", type, o->lanes, o->rows,
-             opencl_queue_many(o), opencl_queue_items(o) ? opencl_queue_items(o) : 32);
+    snprintf(out, size, "-cl-std=CL1.2 -DTYPE=%u -DLANES=%d -DROWS=%d -DMANY_TOKENS=%d -DITEMS=%d%s", type, o->lanes, o->rows,
+             opencl_queue_many(o), opencl_queue_items(o) ? opencl_queue_items(o) : 32,
+             strcmp(o->info.device.kind, "cpu") ? " -DUNROLLED" : "");
 }
 
 static struct hash128 key_of(const struct opencl *o, uint32_t type)

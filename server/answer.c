@@ -7,6 +7,7 @@
 #include "server/answer.h"
 
 #include "server/form.h"
+#include "server/models.h"
 
 #include "common/base/print.h"
 #include "common/base/progress.h"
@@ -64,10 +65,13 @@ static void begin(struct answer *a)
     pthread_mutex_lock(&a->begins);
     if (!a->begun && a->form.stream) {
         struct buffer b = { 0 };
+        const int waited = call_has(a->call, "Cache-Control"); /* for its model, and has these */
         for (int i = 0; i < a->n && a->form.ops->first; i++)
             a->form.ops->first(&a->form, &b, i);
-        call_set(a->call, "Cache-Control", "no-cache");
-        call_set(a->call, "X-Accel-Buffering", "no");
+        if (!waited) {
+            call_set(a->call, "Cache-Control", "no-cache");
+            call_set(a->call, "X-Accel-Buffering", "no");
+        }
         call_begin(a->call, 200, EVENTS);
         call_put(a->call, b.len ? b.at : "", b.len, 1);
         buffer_drop(&b);
@@ -242,6 +246,7 @@ static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
         call_end(a->call);
     else if (!a->form.stream)
         end_whole(a, ev);
+    models_leave(a->s->models, 1);
     release(a);
 }
 
@@ -339,11 +344,14 @@ void answer_begin(struct server *s, struct call *c, struct ask *of)
         return;
     }
     list(s, a);
-    call_on_gone(c, left, a);
+    models_hold(s->models); /* until it ends */
+    if (call_on_gone(c, left, a))
+        atomic_store(&a->gone, 1);
     int r = thermo_submit(s->t, &q, sink, a, &number, &e);
     if (r < 0) {
         call_on_gone(c, NULL, NULL);
         unlist(s, a);
+        models_leave(s->models, 1);
         refuse(s, c, of->form, &e);
         release(a);
     } else {

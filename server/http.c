@@ -51,7 +51,7 @@ struct call {
     uint64_t swallowed;
     int refused;                  /* the status; 0: not */
     const char *why;
-    int given;                    /* to the worker, or answered */
+    int given, again;             /* to the worker, or answered; to the worker by call_again */
     int status, streamed, ended, failed, answered; /* status 0: the answer has not begun; answered: libmicrohttpd has it */
     int suspended, was_full, gone_away;
     char type[64];
@@ -259,6 +259,37 @@ void call_keep_alive(struct call *c, const char *type, const char *text)
     pthread_mutex_unlock(&c->h->lock);
 }
 
+const char *call_begun(struct call *c)
+{
+    pthread_mutex_lock(&c->h->lock);
+    c->alive = NULL;
+    const char *type = c->status ? c->type : NULL;
+    pthread_mutex_unlock(&c->h->lock);
+    return type;
+}
+
+/* At the end of the worker's queue; with the lock. */
+static void push(struct call *c)
+{
+    struct http *h = c->h;
+    c->queued = NULL;
+    if (h->last)
+        h->last->queued = c;
+    else
+        h->first = c;
+    h->last = c;
+    pthread_cond_signal(&h->work);
+}
+
+void call_again(struct call *c)
+{
+    struct http *h = c->h;
+    pthread_mutex_lock(&h->lock);
+    c->again = 1;
+    push(c);
+    pthread_mutex_unlock(&h->lock);
+}
+
 int call_on_gone(struct call *c, void (*gone)(void *ctx), void *ctx)
 {
     pthread_mutex_lock(&c->h->lock);
@@ -383,12 +414,7 @@ static void give(struct call *c)
     c->given = 1;
     if (!c->refused) {
         c->holders++;
-        if (h->last)
-            h->last->queued = c;
-        else
-            h->first = c;
-        h->last = c;
-        pthread_cond_signal(&h->work);
+        push(c);
     }
     pthread_mutex_unlock(&h->lock);
     wake_watcher(h);
@@ -545,7 +571,7 @@ static void *work(void *ctx)
         h->first = c->queued;
         if (!h->first)
             h->last = NULL;
-        int gone = c->gone_away;
+        int gone = c->gone_away && !c->again;
         pthread_mutex_unlock(&h->lock);
         if (!gone)
             h->config.handle(h->config.ctx, c);

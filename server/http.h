@@ -73,6 +73,11 @@ void call_reply_buffer(struct call *c, int status, const char *type, struct buff
  * text; NULL: nothing. */
 void call_keep_alive(struct call *c, const char *type, const char *text);
 
+/* What the answer has begun with by itself, for a sign of life: its type; NULL: it has not. No such sign is sent from here on. */
+const char *call_begun(struct call *c);
+/* Who holds a call has the worker handle it once more, also where its client has left; the hold is given up. */
+void call_again(struct call *c);
+
 /* gone(ctx) once, where the client closes its connection before the end; NULL: not any more. In a thread of http's, which holds its lock:
  * it may not call anything here. 1: it has gone already, and gone is not called. */
 int call_on_gone(struct call *c, void (*gone)(void *ctx), void *ctx);

@@ -2,6 +2,7 @@
 #include "server/paths.h"
 
 #include "server/door.h"
+#include "server/models.h"
 #include "server/notify.h"
 
 #include "common/base/file.h"
@@ -14,30 +15,30 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define LOOK_MS 50     /* how often signals are looked for */
 #define PAUSE_MS 10000 /* for so long a client may not read */
 #define STACKS  (256u << 10)
 
 static const struct opt_usage usage = {
-    "thermo-serve", "--model FILE --plan FILE [-- OPTIONS OF THE ENGINE]",
+    "thermo-serve", "--model FILE --plan FILE | --models DIR [-- OPTIONS OF THE ENGINE]",
     "Serve a packed model by HTTP, in OpenAI's and Anthropic's forms: POST /v1/chat/completions, /v1/responses, /v1/messages, streamed or "
     "not. Requests are answered together, as many at once as the plan has sequences, and each has the text that it has alone. It "
     "listens on this machine alone (127.0.0.1). SIGTERM or Ctrl-C: what is open is finished, nothing new is taken; a second one ends at "
     "once. Options of the engine, after --, are those of "
     "'thermo-run serve'.",
     "  thermo-serve --model m.thermo --plan p.json --port 8080\n"
+    "  thermo-serve --models thermo-pipeline --idle-unload 600\n"
     "  thermo-serve --model m.thermo --plan p.json --memory 4GiB -- --threads 4 --thinking hide\n",
     NULL
 };
 
 struct args {
-    const char *model, *plan, *name, *host, *keys, *prefixes, *prefix_size;
+    const char *models, *model, *plan, *name, *host, *keys, *prefixes, *prefix_size;
     int fd;               /* that listens already, or -1 */
     struct door door;
     uint64_t memory, body, buffers;
-    int port, connections, sequences, schemas, n_more;
+    int idle, port, connections, sequences, schemas, n_more;
     char **more;
 };
 
@@ -70,13 +71,28 @@ static int check_other(const struct opt *rows, const char *word, struct err *e)
     return 0;
 }
 
+static int check_models(const struct args *a, struct err *e)
+{
+    if (a->models && (a->model || a->plan || a->name))
+        return err_set(e, ERR_USAGE, "--models has models of its own, plans and names: %s does not go with it",
+                       a->model ? "--model" : a->plan ? "--plan" : "--name");
+    if (!a->models && (!a->model || !a->plan))
+        return err_set(e, ERR_USAGE, "%s FILE is required, or --models DIR; see thermo-serve --help", a->model ? "--plan" : "--model");
+    return 0;
+}
+
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
     const struct opt rows[] = {
-        { .name = "model", .short_name = 'm', .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ, .required = 1,
+        { .name = "model", .short_name = 'm', .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ,
           .help = "The packed model." },
-        { .name = "plan", .short_name = 'p', .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .file = OPT_READ, .required = 1,
+        { .name = "plan", .short_name = 'p', .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .file = OPT_READ,
           .help = "The plan." },
+        { .name = "models", .type = OPT_STRING, .dest = &a->models, .arg = "DIR",
+          .help = "In place of both: several models. Each subfolder with model.thermo and plan.json, as thermo-pipeline writes them, is "
+                  "one by the folder's name. One is loaded at a time, when a request names it." },
+        { .name = "idle-unload", .type = OPT_INT, .dest = &a->idle, .arg = "SECONDS", .min = 1, .max = 1 << 30,
+          .help = "Free the model's memory after so long without a request; the next one loads it again.", .def = "never" },
         { .name = "memory", .short_name = 'M', .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE", .min = 1, .max = 0x1p53,
           .help = "Limit of memory, for all of it.", .def = "the plan's largest" },
         { .name = "sequences", .type = OPT_INT, .dest = &a->sequences, .arg = "N", .min = 1, .max = 4096,
@@ -117,6 +133,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         r = err_set(e, ERR_USAGE, "unexpected argument '%s'; options of the engine come after --; see thermo-serve --help", argv[1]);
     for (int i = 0; r == 0 && i < n_pos; i++)
         r = check_other(rows, a->more[i], e);
+    if (r == 0)
+        r = check_models(a, e);
     return r < 0 || r > 0 ? r : check_doors(a, e);
 }
 
@@ -130,58 +148,6 @@ static char *name_of(const char *model)
     return name;
 }
 
-/* ---- the stepping thread ---- */
-
-struct stepper {
-    struct server *s;
-    struct thermo_options o;
-    atomic_int opened, stop;     /* opened 1: the model is loaded; -1: it failed, with */
-    struct thermo_error e;
-    int cancel;
-};
-
-static void *step(void *ctx)
-{
-    struct stepper *p = ctx;
-    struct thermo_error e;
-    int r = thermo_open(&p->o, &p->s->t, &p->e);
-    atomic_store(&p->opened, r < 0 ? -1 : 1);
-    while (r >= 0 && !atomic_load(&p->stop)) {
-        int bad = thermo_step(p->s->t, -1, &e);
-        if (bad < 0 && !atomic_load(&p->stop)) {
-            log_warn("%s", e.message); /* those that it concerns have been told */
-            poll(NULL, 0, 10);
-        }
-    }
-    return NULL;
-}
-
-/* Waits for the model. ERR_INTR: a signal came first. */
-static int wait_open(struct stepper *p, const struct cancel *asked, struct err *e)
-{
-    while (!atomic_load(&p->opened)) {
-        poll(NULL, 0, LOOK_MS);
-        if (cancel_asked(asked))
-            cancel_ask((struct cancel *)(void *)&p->cancel);
-    }
-    return atomic_load(&p->opened) < 0 ? err_set(e, p->e.code, "%s", p->e.message) : 0;
-}
-
-/* Limits of the model that is open. */
-static int look(struct server *s, struct err *e)
-{
-    char *text = thermo_describe(s->t);
-    struct js *j = text ? js_parse(text, strlen(text), "the model", e) : NULL;
-    int64_t n = 0, context = 0;
-    js_int(js_get(j, "sequences"), &n);
-    js_int(js_get(j, "context"), &context);
-    js_free(j);
-    thermo_free(text);
-    s->sequences = (int)n;
-    s->context = (int)context;
-    return n && context ? 0 : err_set(e, ERR_NOMEM, "out of memory for a server");
-}
-
 /* Until a signal asks for the end and what was open is answered. */
 static void serve(struct server *s, const struct cancel *asked)
 {
@@ -190,6 +156,7 @@ static void serve(struct server *s, const struct cancel *asked)
     log_info("ending: what is open is finished; a second signal ends at once");
     notify_say("STOPPING=1");
     http_drain(s->http);
+    models_drain(s->models);
     while (!http_idle(s->http))
         poll(NULL, 0, LOOK_MS);
 }
@@ -203,7 +170,10 @@ static int door(void *ctx, struct call *c, const char **message)
 static void wake(void *ctx)
 {
     struct server *s = ctx;
+    if (!models_peek(s->models))
+        return;
     thermo_wake(s->t);
+    models_leave(s->models, 0);
 }
 
 static struct http_config config_of(struct server *s, const struct args *a)
@@ -220,7 +190,7 @@ static struct http_config config_of(struct server *s, const struct args *a)
 static uint64_t reserve_of(struct server *s, const struct args *a)
 {
     const struct http_config c = config_of(s, a);
-    return http_bytes(&c) + s->pool.most + s->json_max + 5 * s->body_max + STACKS;
+    return http_bytes(&c) + s->pool.most + s->json_max + 5 * s->body_max + STACKS + models_bytes(s->models);
 }
 
 static int open_http(struct server *s, const struct args *a, struct err *e)
@@ -239,9 +209,6 @@ static int open_http(struct server *s, const struct args *a, struct err *e)
 static int run(struct server *s, const struct args *a, const struct cancel *asked, struct err *e)
 {
     const char *more[68] = { NULL };
-    struct stepper p = { .s = s };
-    pthread_t thread;
-    sigset_t all, was;
     if (a->n_more > 60)
         return err_set(e, ERR_USAGE, "%d options of the engine; there are fewer", a->n_more);
     const char *const own[] = { a->prefixes ? "--prefix-cache" : NULL, a->prefixes, a->prefix_size ? "--prefix-cache-size" : NULL,
@@ -252,24 +219,17 @@ static int run(struct server *s, const struct args *a, const struct cancel *aske
             more[n++] = own[i];
     for (int i = 0; i < a->n_more; i++)
         more[n++] = a->more[i];
-    p.o = (struct thermo_options){ .size = sizeof p.o, .model = a->model, .plan = a->plan, .memory_bytes = a->memory,
-                                   .sequences = a->sequences, .more = more, .cancel = &p.cancel, .pause_ms = PAUSE_MS,
-                                   .messages = 1, .calls = 1, .schemas = a->schemas, .reserved_bytes = reserve_of(s, a) };
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &was); /* signals are this thread's */
-    int failed = pthread_create(&thread, NULL, step, &p);
-    pthread_sigmask(SIG_SETMASK, &was, NULL);
-    if (failed)
-        return err_set(e, ERR_SYS, "a thread cannot be started");
-    int r = wait_open(&p, asked, e);
-    if (r == 0 && (r = look(s, e)) == 0 && (r = open_http(s, a, e)) == 0)
+    const struct models_config c = {
+        .dir = a->models, .model = a->model, .plan = a->plan, .name = a->name, .idle_s = a->idle,
+        .o = { .size = sizeof c.o, .memory_bytes = a->memory, .sequences = a->sequences, .more = more, .pause_ms = PAUSE_MS, .messages = 1,
+               .calls = 1, .schemas = a->schemas } };
+    int r = models_find(s, &c, &s->models, e);
+    if (r == 0 && (r = models_start(s->models, reserve_of(s, a), asked, e)) == 0 && (r = open_http(s, a, e)) == 0)
         serve(s, asked);
-    atomic_store(&p.stop, 1);
-    if (s->t)
-        thermo_interrupt(s->t); /* nothing is open: it ends the waiting step */
-    pthread_join(thread, NULL);
+    if (s->models)
+        models_stop(s->models);
     http_close(s->http);
-    thermo_close(s->t);
+    models_free(s->models);
     return r;
 }
 
@@ -285,10 +245,9 @@ static int serve_main(int argc, char **argv)
         return r < 0 ? opt_fail(&e) : 0;
     }
     struct cancel *asked = file_catch_interrupt();
-    char *name = name_of(a.model);
+    char *name = a.name || a.models ? NULL : name_of(a.model);
+    a.name = a.name ? a.name : name ? name : "model";
     s.door = &a.door;
-    s.name = a.name ? a.name : name ? name : "model";
-    s.since = (int64_t)time(NULL);
     s.pool.most = (size_t)a.buffers;
     s.body_max = (size_t)a.body;
     s.json_max = 4 * s.body_max + (64u << 10);

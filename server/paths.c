@@ -3,6 +3,8 @@
 
 #include "server/answer.h"
 #include "server/door.h"
+#include "server/form.h"
+#include "server/models.h"
 #include "server/page.h"
 
 #include "common/base/fields.h"
@@ -24,33 +26,26 @@ static void ok(struct call *c, struct buffer *b)
 
 static void health(struct server *s, struct call *c)
 {
-    (void)s;
-    call_reply(c, 200, JSON, "{\"status\":\"ok\"}\n", 16);
-}
-
-static void put_model(struct server *s, struct buffer *b)
-{
-    buffer_printf(b, "{\"id\":");
-    buffer_string(b, s->name);
-    buffer_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"thermocline\",\"meta\":{\"n_ctx\":%d}}",
-                  (long long)s->since, s->context);
+    struct buffer b = { .pool = &s->pool };
+    const char *opening, *open = models_open_name(s->models, &opening);
+    buffer_printf(&b, "{\"status\":\"ok\",\"model\":");
+    buffer_string(&b, open);
+    buffer_printf(&b, ",\"loading\":");
+    buffer_string(&b, opening);
+    buffer_put(&b, "}", 1, 1);
+    ok(c, &b);
 }
 
 static void models(struct server *s, struct call *c)
 {
     struct buffer b = { .pool = &s->pool };
-    if (!strncmp(call_path(c), "/models/", 8) || !strncmp(call_path(c), "/v1/models/", 11)) {
-        put_model(s, &b);
-        ok(c, &b);
+    const char *name = strstr(call_path(c), "/models/");
+    name = name ? name + strlen("/models/") : NULL;
+    if (name && !models_has(s->models, name)) {
+        models_unknown(s->models, c);
         return;
     }
-    buffer_printf(&b, "{\"object\":\"list\",\"data\":[");
-    put_model(s, &b);
-    buffer_printf(&b, "],\"models\":[{\"name\":");
-    buffer_string(&b, s->name);
-    buffer_printf(&b, ",\"model\":");
-    buffer_string(&b, s->name);
-    buffer_printf(&b, "}]}");
+    models_put(s->models, &b, name);
     ok(c, &b);
 }
 
@@ -66,18 +61,22 @@ static void slots(struct server *s, struct call *c)
 static void props(struct server *s, struct call *c)
 {
     struct buffer b = { .pool = &s->pool };
-    char *text = thermo_describe(s->t);
+    const int loaded = models_peek(s->models);
+    char *text = loaded ? thermo_describe(s->t) : NULL;
     pthread_mutex_lock(&s->lock);
     int open = answer_count(s);
     pthread_mutex_unlock(&s->lock);
-    if (!text) {
+    if (loaded && !text) {
+        models_leave(s->models, 0);
         server_error(s, c, 503, NULL, NULL, "out of memory");
         return;
     }
-    buffer_printf(&b, "{\"total_slots\":%d,\"requests_open\":%d,\"model_alias\":", s->sequences, open);
-    buffer_string(&b, s->name);
-    buffer_printf(&b, ",\"n_ctx\":%d,\"build_info\":\"thermocline %s\",\"engine\":", s->context, thermo_version());
-    buffer_put(&b, text, strlen(text), 1);
+    buffer_printf(&b, "{\"total_slots\":%d,\"requests_open\":%d,\"model_alias\":", loaded ? s->sequences : 0, open);
+    buffer_string(&b, loaded ? s->name : NULL);
+    buffer_printf(&b, ",\"n_ctx\":%d,\"build_info\":\"thermocline %s\",\"engine\":", loaded ? s->context : 0, thermo_version());
+    if (loaded)
+        models_leave(s->models, 0);
+    buffer_put(&b, text ? text : "null", text ? strlen(text) : 4, 1);
     buffer_put(&b, "}", 1, 1);
     thermo_free(text);
     ok(c, &b);
@@ -131,12 +130,13 @@ static void engine_figures(struct server *s, struct buffer *b)
 static void metrics(struct server *s, struct call *c)
 {
     struct buffer b = { .pool = &s->pool };
+    const int loaded = models_peek(s->models);
     pthread_mutex_lock(&s->lock);
     struct counts n = s->counts;
     int open = answer_count(s);
     pthread_mutex_unlock(&s->lock);
     gauge(&b, "requests_open", "gauge", "Requests that are made or wait.", open);
-    gauge(&b, "sequences", "gauge", "Requests that are made at once, at most.", s->sequences);
+    gauge(&b, "sequences", "gauge", "Requests that are made at once, at most.", loaded ? s->sequences : 0);
     gauge(&b, "requests_total", "counter", "Requests that generate.", (double)n.asked);
     gauge(&b, "requests_answered_total", "counter", "Of these, answered to their end.", (double)n.answered);
     gauge(&b, "requests_refused_total", "counter", "Refused: a field is wrong, or no place was free.", (double)n.refused);
@@ -149,7 +149,11 @@ static void metrics(struct server *s, struct call *c)
     gauge(&b, "first_token_seconds_count", "counter", "Over so many requests.", (double)n.n_first);
     gauge(&b, "request_seconds_sum", "counter", "Time of requests, summed.", n.total_s);
     gauge(&b, "buffer_bytes", "gauge", "Memory of bodies and answers on their way.", (double)atomic_load(&s->pool.used));
-    engine_figures(s, &b);
+    models_metrics(s->models, &b);
+    if (loaded) {
+        engine_figures(s, &b);
+        models_leave(s->models, 0);
+    }
     call_reply_buffer(c, 200, "text/plain; version=0.0.4", &b);
 }
 
@@ -177,6 +181,17 @@ static struct js *body_of(struct server *s, struct call *c, const struct fields 
     return j;
 }
 
+/* The model that a body names is lent to the call until it was handled: 1. 0: the call waits for it, or was answered. */
+static int enter(struct server *s, struct call *c, const struct js *j, int stream, const char *alive)
+{
+    const struct js *model = js_get(j, "model");
+    if (fields_given(model) && !js_str(model))
+        bad(s, c, THERMO_E_FORMAT, "\"model\" is not a string");
+    else
+        s->entered = models_enter(s->models, c, js_str(model), stream, alive);
+    return s->entered;
+}
+
 #define TAKEN(name) { name, FIELDS_TAKEN, NULL }
 #define LAST { NULL, FIELDS_TAKEN, NULL }
 
@@ -199,7 +214,8 @@ static void put_tokens(struct server *s, struct buffer *b, const int32_t *ids, s
 /* add_special false: without what a prompt begins with, which is what no text at all has. */
 static void tokenize(struct server *s, struct call *c)
 {
-    static const struct fields rows[] = { TAKEN("content"), TAKEN("add_special"), TAKEN("parse_special"), TAKEN("with_pieces"), LAST };
+    static const struct fields rows[] = { TAKEN("content"), TAKEN("add_special"), TAKEN("parse_special"), TAKEN("with_pieces"),
+                                           TAKEN("model"), LAST };
     struct js *j = body_of(s, c, rows);
     const char *text = js_str(js_get(j, "content"));
     struct thermo_error e = { 0 };
@@ -215,6 +231,10 @@ static void tokenize(struct server *s, struct call *c)
             js_free(j);
             return;
         }
+    if (text && !enter(s, c, j, 0, " ")) {
+        js_free(j);
+        return;
+    }
     int r = text ? thermo_tokenize(s->t, text, strlen(text), js_bool(js_get(j, "parse_special")) == 1, &ids, &n, &e) : THERMO_E_FORMAT;
     if (r == 0 && js_bool(js_get(j, "add_special")) != 1)
         r = thermo_tokenize(s->t, "", 0, 0, &none, &begin, &e);
@@ -232,13 +252,15 @@ static void tokenize(struct server *s, struct call *c)
 
 static void detokenize(struct server *s, struct call *c)
 {
-    static const struct fields rows[] = { TAKEN("tokens"), LAST };
+    static const struct fields rows[] = { TAKEN("tokens"), TAKEN("model"), LAST };
     struct js *j = body_of(s, c, rows);
     const struct js *tokens = js_get(j, "tokens");
     struct buffer b = { .pool = &s->pool };
     int fits = js_is_array(tokens);
-    if (!j)
+    if (!j || (fits && !enter(s, c, j, 0, " "))) {
+        js_free(j);
         return;
+    }
     buffer_printf(&b, "{\"content\":\"");
     struct buffer text = { .pool = &s->pool };
     for (size_t i = 0; fits && i < js_len(tokens); i++) {
@@ -266,11 +288,16 @@ static int read_ask(struct server *s, struct call *c, enum ask_form form, struct
 {
     struct err e = { 0 };
     struct js *j = body_of(s, c, NULL);
-    call_drop_body(c);
     if (!j)
         return -1;
     int r = ask_read(j, form, &s->pool, a, &e);
+    if (r == 0 && !enter(s, c, j, a->stream, a->stream ? form_ops(form)->alive : " ")) {
+        js_free(j);
+        ask_done(a);
+        return -1;
+    }
     js_free(j);
+    call_drop_body(c);
     if (r == 0 && a->n > s->sequences) {
         r = err_set(&e, ERR_LIMIT, "\"n\" is %d; there are %d sequences (--sequences, and thermo-plan's --max-batch)", a->n, s->sequences);
         ask_done(a);
@@ -385,7 +412,16 @@ static void memory(struct server *s, struct call *c)
     else if (!text)
         r = err_set(&e, ERR_FORMAT, "\"memory\" is a size, as \"18MiB\", or a number of bytes");
     js_free(j);
-    if (r == 0 && (r = thermo_resize(s->t, bytes, &why)) < 0) {
+    if (r == 0 && !models_peek(s->models)) {
+        server_error(s, c, 503, NULL, NULL, "no model is loaded: there is no memory limit to change before the next request");
+        return;
+    }
+    const int open = r == 0;
+    if (r == 0 && (r = thermo_resize(s->t, bytes, &why)) == 0)
+        models_limit(s->models, bytes);
+    if (open)
+        models_leave(s->models, 0);
+    if (open && r < 0) {
         err_set(&e, r, "\"memory\": %s", why.message);
         status = r == THERMO_E_IO || r == THERMO_E_FORMAT ? 500 : 400;
     }
@@ -437,7 +473,10 @@ void paths_handle(void *ctx, struct call *c)
         if (!strcmp(routes[i].path, path) || (routes[i].answer == models && !strncmp(path, "/models/", 8))) {
             found = &routes[i];
             if (!strcmp(found->method, method)) {
+                s->entered = 0;
                 found->answer(s, c);
+                if (s->entered)
+                    models_leave(s->models, 1);
                 return;
             }
         }

@@ -57,12 +57,17 @@ void server_error(struct server *s, struct call *c, int status, const char *para
 {
     struct buffer b = { .pool = &s->pool };
     char text[16];
-    if ((status == 429 || status == 503) && !call_has(c, "Retry-After")) {
+    const enum ask_form form = form_of(call_path(c));
+    const char *begun = call_begun(c);
+    const int events = begun && !strcmp(begun, "text/event-stream");
+    if (!begun && (status == 429 || status == 503) && !call_has(c, "Retry-After")) {
         snprintf(text, sizeof text, "%d", retry_s(s));
         call_set(c, "Retry-After", text);
     }
-    server_error_text(&b, form_of(call_path(c)), status, param, code, message);
-    buffer_put(&b, "\n", 1, 1);
+    if (events)
+        buffer_printf(&b, form == ASK_MESSAGES ? "event: error\ndata: " : "data: ");
+    server_error_text(&b, form, status, param, code, message);
+    buffer_put(&b, "\n\n", events ? 2 : 1, 1);
     call_reply_buffer(c, status, JSON, &b);
 }
 

@@ -20,13 +20,14 @@ struct counts {
 };
 
 struct server {
-    struct thermo *t;
     struct http *http;
-    struct pool pool;
-    const char *name;                 /* the model's, in answers */
-    int64_t since;                    /* it was loaded, seconds since 1970 */
-    size_t body_max, json_max;
+    struct models *models;            /* which lends what follows, until it is given back (models.h): */
+    struct thermo *t;
+    const char *name;                 /* in answers */
     int sequences, context;
+    int entered;                      /* the worker's: its call has it */
+    struct pool pool;
+    size_t body_max, json_max;
     const struct door *door;
     pthread_mutex_t lock;             /* of what follows */
     struct answer *answers;
@@ -35,7 +36,8 @@ struct server {
     struct buffer line;               /* the stepping thread's: a piece of an answer */
 };
 
-/* {"error": ...}, with the headers that a status has; at paths of messages in Anthropic's form. param, code: or NULL. */
+/* {"error": ...}, with the headers that a status has; at paths of messages in Anthropic's form; an event where a stream has begun.
+ * param, code: or NULL. */
 void server_error(struct server *s, struct call *c, int status, const char *param, const char *code, const char *message);
 void server_error_text(struct buffer *b, enum ask_form form, int status, const char *param, const char *code, const char *message);
 

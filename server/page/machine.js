@@ -100,13 +100,13 @@ let last = null;
 function show_machine(p) {
   const e = p.engine, d = e.decode, now = performance.now(), planned = v => e.predicted.valid ? v : null;
   const looked = s => s.cold_lookups - s.gate_lookups, found = s => s.cold_hits - s.gate_hits;
-  if (last) {
+  if (last && last.name === p.model_alias && d.ms >= last.e.decode.ms) { // the same one, and not loaded anew
     const seconds = (now - last.now) / 1000, before = last.e.decode, tokens = d.tokens - before.tokens, ms = d.ms - before.ms, n = looked(d) - looked(before);
     plots.speed.put(tokens > 0 && ms > 0 ? 1000 * tokens / ms : null, planned(e.predicted.tokens_per_s), seconds);
     plots.hits.put(n > 0 ? (found(d) - found(before)) / n : null, e.account.cold > 0 ? planned(e.predicted.hit_rate) : null, seconds);
     plots.flash.put(Math.max(0, (e.read_bytes - last.e.read_bytes) / seconds), null, seconds);
   }
-  last = { e, now };
+  last = { e, now, name: p.model_alias };
   const open = p.requests_open, waiting = Math.max(0, open - p.total_slots);
   $('machine-state').textContent = (open === 0 ? 'Idle.' : `${open - waiting} of ${p.total_slots} answered now${waiting ? `, ${waiting} waiting` : ''}.`) +
     (e.account.cold > 0 ? '' : ' All of the model is in memory.');
@@ -126,7 +126,9 @@ async function look() {
   let open = 0;
   try {
     const r = await fetch('/props', { headers: headers() });
-    if (r.ok) open = show_machine(await r.json());
+    const p = r.ok ? await r.json() : null;
+    if (p?.engine) open = show_machine(p);
+    else if (p) { $('machine-state').textContent = 'No model is loaded; the next message loads one.'; last = null; }
     else $('machine-state').textContent = r.status === 401 ? 'A key is needed.' : `The server says ${r.status}.`;
   } catch {
     $('machine-state').textContent = 'The server does not answer.';

@@ -359,7 +359,7 @@ async function start() {
   $('talk').scrollTop = $('talk').scrollHeight;
   show_side(false);
   try {
-    const r = await api('/v1/models'), m = r.ok && (await r.json()).data[0];
+    const r = await api('/v1/models'), all = r.ok ? (await r.json()).data : [], m = all.find(x => x.loaded) || all[0];
     if (m) { model = { name: m.id, context: m.meta.n_ctx }; $('model').textContent = m.id; document.title = `${m.id} – Thermocline`; }
     show();
   } catch { say('The server does not answer.'); }

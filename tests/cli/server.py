@@ -73,7 +73,7 @@ def error_of(answer, status):
 
 def small(s):
     r = s.ask('/health')
-    point(r[0] == 200 and json.loads(r[2]) == {'status': 'ok'}, '/health', str(r))
+    point(r[0] == 200 and json.loads(r[2]) == {'status': 'ok', 'model': 'split', 'loading': None}, '/health', str(r))
     r = s.ask('/')
     policy, style, script = r[1]['content-security-policy'], re.search(r'<style>(.*)</style>', r[2], re.S)[1], re.search(r'<script>(.*)</script>', r[2], re.S)[1]
     point(r[0] == 200 and r[1]['content-type'] == 'text/html; charset=utf-8' and int(r[1]['content-length']) < 65536 and "default-src 'none'" in policy

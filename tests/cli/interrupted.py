@@ -144,6 +144,7 @@ REASONS = {
     'plan': 'one reader for all of them', 'draft-plan': 'as --plan', 'chat-template': 'a megabyte at most', 'draft': 'as --model',
     'mtp': 'as --model', 'traces': 'read by trace_h5_set_read', 'check': 'a trace', 'requant-from': 'as --model',
     'ids': 'unit/test_interrupted', 'held-out': 'as --prompts', 'prompt-file': 'one reader for all of them',
+    'memory-file': 'a line, when the signal for it comes', 'follow-pressure': 'a line of the kernel, once a second',
 }
 
 

@@ -142,7 +142,7 @@ def killed():
     texts = [[rnd.randrange(5, 200) for _ in range(6 * PAGE + 5)] for _ in range(3)]
     expected = [alone(t, 4) for t in texts]
     shared = 0
-    for trial in range(int(os.environ.get('TRIALS', '12'))):
+    for trial in range(int(os.environ.get('TRIALS') or 12)):
         s = Served()
         for t in rnd.sample(range(3), 3):
             s.send(texts[t], 4)

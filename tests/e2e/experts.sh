@@ -54,7 +54,7 @@ check "every figure follows" "$BIN/thermo-plan" check "$plan" --traces "$tmp/t.h
 explained()
 {
     "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$more" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain" &&
-        grep -A1 '(M32)' "$tmp/explain" | grep -q 'with f 1\.[0-9]*, w 0\.0'
+        grep -A1 '(M32)' "$tmp/explain" | grep -q 'with foreseen 1\.[0-9]*, wasted 0\.0'
 }
 check "explained" explained
 adds_up()

@@ -304,7 +304,10 @@ static int open_store(struct generate_set *g, struct err *e)
         (r = engine_store_payload(g->setup.pack, &g->setup.config.choice, &c.payload, e)) < 0)
         return r;
     g->root = kv_store_root(&c.key);
-    return kv_store_open(&c, &g->store, e);
+    r = kv_store_open(&c, &g->store, e);
+    if (r == 0 && g->shared.replay)
+        replay_load(g->shared.replay, a->prefix_cache, g->root, g->setup.pack->h.n_vocab);
+    return r;
 }
 
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e)
@@ -378,8 +381,15 @@ static void end_store(struct generate_set *g)
     g->store = NULL;
 }
 
+void generate_set_idle(struct generate_set *g)
+{
+    if (g->store && g->shared.replay)
+        replay_save(g->shared.replay, g->args->prefix_cache, g->root);
+}
+
 void generate_set_close(struct generate_set *g)
 {
+    generate_set_idle(g);
     if (g->engine)
         batch_done(&g->batch);
     end_store(g);

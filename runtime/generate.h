@@ -100,6 +100,9 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
 void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
 
+/* There is nothing to do: what is to be kept on disk is written. */
+void generate_set_idle(struct generate_set *g);
+
 /* No more requests are read: what that needs is freed. */
 void generate_set_read(struct generate_set *g);
 

@@ -2,11 +2,19 @@
  * again as when it was made, and what comes out with the message. chat_tokens compares the prompt's tokens. */
 #include "runtime/replay.h"
 
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+
 #include "runtime/output.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct answer {
     struct replay_prompt p;
@@ -21,6 +29,7 @@ struct replay {
     int n;
     size_t bytes;
     uint64_t clock;
+    int changed;            /* since it was saved */
 };
 
 _Static_assert(sizeof(struct replay) + REPLAY_BYTES + 32 * REPLAY_ANSWERS <= REPLAY_FIXED, "what is counted");
@@ -82,6 +91,7 @@ void replay_put(struct replay *r, const struct replay_prompt *p, const int32_t *
     if (copy) {
         memcpy(copy, made, bytes);
         r->all[r->n++] = (struct answer){ *p, copy, n, ++r->clock };
+        r->changed = 1;
         r->bytes += bytes;
     }
     pthread_mutex_unlock(&r->lock);
@@ -193,4 +203,165 @@ int replay_next(void *find, const struct messages *m, const char *text, size_t l
     }
     pthread_mutex_unlock(&r->lock);
     return out->made != NULL;
+}
+
+/* ---- the file (schemas/prefix.md) ---- */
+
+enum { HEAD = 40, ANSWER = 64, REVISION = 1, NAME_BYTES = HASH_TEXT + 16 };
+
+static void head_of(const struct replay *r, struct hash128 key, uint64_t check, uint8_t h[HEAD])
+{
+    memcpy(h, "THRMANSW", 8);
+    bytes_put32(h + 8, REVISION);
+    bytes_put32(h + 12, (uint32_t)r->n);
+    bytes_put64(h + 16, key.lo);
+    bytes_put64(h + 24, key.hi);
+    bytes_put64(h + 32, check);
+}
+
+static void answer_head(const struct answer *a, uint8_t h[ANSWER])
+{
+    bytes_put64(h, a->p.text.lo);
+    bytes_put64(h + 8, a->p.text.hi);
+    bytes_put64(h + 16, a->p.tokens.lo);
+    bytes_put64(h + 24, a->p.tokens.hi);
+    bytes_put64(h + 32, a->p.bytes);
+    bytes_put64(h + 40, a->p.salt);
+    bytes_put32(h + 48, (uint32_t)a->p.n_tokens);
+    bytes_put32(h + 52, (uint32_t)a->p.n_messages);
+    bytes_put32(h + 56, (uint32_t)a->p.thinks);
+    bytes_put32(h + 60, (uint32_t)a->n);
+}
+
+/* All answers, to a file or to a checksum, the one used longest ago first. */
+static void put_all(const struct replay *r, FILE *f, struct hash *sum)
+{
+    uint64_t last = 0;
+    for (int i = 0, k; i < r->n; i++, last = r->all[k].used) {
+        uint8_t h[ANSWER];
+        for (k = 0; r->all[k].used <= last; k++)
+            ;
+        for (int j = k + 1; j < r->n; j++)
+            k = r->all[j].used > last && r->all[j].used < r->all[k].used ? j : k;
+        answer_head(&r->all[k], h);
+        hash_update(sum, h, sizeof h);
+        if (f)
+            fwrite(h, sizeof h, 1, f);
+        for (int j = 0; j < r->all[k].n; j++) {
+            uint8_t id[4];
+            bytes_put32(id, (uint32_t)r->all[k].made[j]);
+            hash_update(sum, id, sizeof id);
+            if (f)
+                fwrite(id, sizeof id, 1, f);
+        }
+    }
+}
+
+static void name_of(struct hash128 key, const char *end, char out[NAME_BYTES])
+{
+    char text[HASH_TEXT];
+    hash_text(key, text);
+    snprintf(out, NAME_BYTES, "%s.%s", text, end);
+}
+
+static int write_all(const struct replay *r, int dir, struct hash128 key)
+{
+    struct hash_room room;
+    struct hash *sum = hash_new_in(&room);
+    char name[NAME_BYTES], tmp[NAME_BYTES];
+    uint8_t h[HEAD];
+    name_of(key, "answers", name);
+    name_of(key, "answers-tmp", tmp);
+    unlinkat(dir, tmp, 0);
+    int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    put_all(r, NULL, sum);
+    head_of(r, key, hash_final64(sum), h);
+    fwrite(h, sizeof h, 1, f);
+    put_all(r, f, sum);
+    int bad = ferror(f);
+    if ((fclose(f) || bad) || renameat(dir, tmp, dir, name) < 0) {
+        unlinkat(dir, tmp, 0);
+        return -1;
+    }
+    return 0;
+}
+
+void replay_save(struct replay *r, const char *folder, struct hash128 key)
+{
+    pthread_mutex_lock(&r->lock);
+    int dir = r->changed ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (r->changed && (dir < 0 || write_all(r, dir, key) < 0))
+        log_warn("--prefix-cache: answers that come back are not kept in '%s' (%s)", folder, strerror(errno));
+    r->changed = 0;
+    pthread_mutex_unlock(&r->lock);
+    if (dir >= 0)
+        close(dir);
+}
+
+static int read_answer(FILE *f, struct hash *sum, int n_vocab, struct replay *r)
+{
+    uint8_t h[ANSWER], id[4];
+    if (fread(h, sizeof h, 1, f) != 1)
+        return -1;
+    hash_update(sum, h, sizeof h);
+    struct answer a = { .p = { .text = { bytes_le64(h), bytes_le64(h + 8) }, .tokens = { bytes_le64(h + 16), bytes_le64(h + 24) },
+                               .bytes = (size_t)bytes_le64(h + 32), .n_tokens = (int)(bytes_le32(h + 48) & INT32_MAX),
+                               .n_messages = (int)(bytes_le32(h + 52) & INT32_MAX), .thinks = (int)(bytes_le32(h + 56) & 15),
+                               .salt = bytes_le64(h + 40) }, .used = ++r->clock };
+    uint32_t n = bytes_le32(h + 60);
+    if (n < 1 || n > REPLAY_BYTES / 2 / sizeof *a.made || r->bytes + n * sizeof *a.made > REPLAY_BYTES ||
+        !(a.made = malloc(n * sizeof *a.made)))
+        return -1;
+    a.n = (int)n;
+    r->all[r->n++] = a;
+    r->bytes += n * sizeof *a.made;
+    for (uint32_t i = 0; i < n; i++) {
+        if (fread(id, sizeof id, 1, f) != 1 || bytes_le32(id) >= (uint32_t)n_vocab)
+            return -1;
+        hash_update(sum, id, sizeof id);
+        a.made[i] = (int32_t)bytes_le32(id);
+    }
+    return 0;
+}
+
+static int read_all(FILE *f, struct hash128 key, int n_vocab, struct replay *r)
+{
+    struct hash_room room;
+    struct hash *sum = hash_new_in(&room);
+    uint8_t h[HEAD], want[HEAD];
+    if (fread(h, sizeof h, 1, f) != 1)
+        return -1;
+    uint32_t n = bytes_le32(h + 12);
+    for (uint32_t i = 0; n <= REPLAY_ANSWERS && i < n; i++)
+        if (read_answer(f, sum, n_vocab, r) < 0)
+            return -1;
+    head_of(r, key, hash_final64(sum), want);
+    return memcmp(h, want, sizeof h) || fgetc(f) != EOF ? -1 : 0;
+}
+
+void replay_load(struct replay *r, const char *folder, struct hash128 key, int n_vocab)
+{
+    char name[NAME_BYTES];
+    struct stat st;
+    int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    name_of(key, "answers", name);
+    int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int ours = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
+               !(st.st_mode & (S_IWGRP | S_IWOTH));
+    FILE *f = ours ? fdopen(fd, "r") : NULL;
+    int bad = f && read_all(f, key, n_vocab, r) < 0;
+    while (bad && r->n)
+        drop(r, 0);
+    if (f)
+        fclose(f);
+    else if (fd >= 0)
+        close(fd);
+    if (dir >= 0)
+        close(dir);
 }

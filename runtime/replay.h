@@ -29,6 +29,11 @@ void replay_free(struct replay *r); /* accepts NULL */
 /* An answer that has ended where the model ended it; what there is no memory for is left out. */
 void replay_put(struct replay *r, const struct replay_prompt *p, const int32_t *made, int n);
 
+/* As a file of a folder of prefixes (schemas/prefix.md): untrusted, and not believed where it is not whole. key: of the packed model and
+ * how it is run. Saved where something has changed; what fails is a warning. replay_load is of a new one, before others have it. */
+void replay_save(struct replay *r, const char *folder, struct hash128 key);
+void replay_load(struct replay *r, const char *folder, struct hash128 key, int n_vocab);
+
 /* For chat_tokens: finds answers of a conversation. form, tools, most: as calls_new; tools: NULL or empty: none are called. */
 struct replay_find {
     struct replay *of;

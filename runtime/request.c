@@ -309,13 +309,13 @@ static int tokens_of(const struct request_shared *s, const struct js *j, int off
     return chat_tokens(s->chat, off, s->replay ? &(struct chat_answers){ replay_next, &f } : NULL, ids, n, begins, e);
 }
 
-void request_keep_answer(const struct request *q)
+void request_keep_answer(const struct request *q, enum batch_end end)
 {
     struct replay_prompt p = q->replay;
     p.tokens = hash_128(q->ids, (size_t)q->n_prompt * sizeof *q->ids);
     p.n_tokens = q->n_prompt;
     p.salt = salt_of(q);
-    if (q->shared->replay && q->is_chat && !q->text.sampling.n_bias)
+    if (end == BATCH_EOS && q->shared->replay && q->is_chat && !q->text.sampling.n_bias)
         replay_put(q->shared->replay, &p, q->ids + q->n_prompt, q->n_made);
 }
 

@@ -123,8 +123,8 @@ const uint64_t *request_allowed(void *ctx, struct batch_text *t, struct err *why
 /* No more tokens are drawn: its schema may be another's. By the thread that draws. */
 void request_drawn(struct request *q);
 
-/* Its answer, which the model has ended, may come back in a conversation: it is kept. */
-void request_keep_answer(const struct request *q);
+/* An answer that the model has ended may come back in a conversation: it is kept. */
+void request_keep_answer(const struct request *q, enum batch_end end);
 
 /* Mean of the log-probabilities of the tokens drawn; 0 of none. */
 double request_logprob(const struct batch_text *t);

@@ -831,8 +831,7 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
     ev.part = t->said->n ? t->said->part[0] : THERMO_TEXT;
     tell_counts(t, &ev);
     request_drawn(q);
-    if (end == BATCH_EOS)
-        request_keep_answer(q);
+    request_keep_answer(q, end);
     p->sink(p->ctx, &ev);
     pthread_mutex_lock(&t->lock);
     p->state = FREE;
@@ -946,6 +945,7 @@ static void wait(struct thermo *t, int wait_ms)
 {
     struct pollfd p = { .fd = t->pipe[0], .events = POLLIN };
     char drained[64];
+    generate_set_idle(&t->set);
     if (t->n_paused && (wait_ms < 0 || wait_ms > OFFER_MS))
         wait_ms = OFFER_MS;
     if (poll(&p, 1, wait_ms) > 0)

@@ -1,7 +1,9 @@
 """Conversations that come back with an answer of thermo-serve's in other JSON: the prompt has the tokens that were sampled, where all of the answer
 is there; else it has what the client says. replay.py BIN PACK PLAN TEMPLATE DIR."""
 import json
+import os
 import sys
+import time
 
 sys.path[:0] = ['tests', 'tests/cli']
 from server import Server
@@ -126,8 +128,40 @@ def forms(s):
 
 
 s = Server('--prefix-cache', sys.argv[5])
+def restarts(s, folder):
+    """Killed, ended, damaged."""
+    path, = [os.path.join(folder, f) for f in os.listdir(folder) if f.endswith('.answers')]
+    before, end = open(path, 'rb').read(), time.monotonic() + 20
+    a, u = called(s, 7)
+    body = then(a, anew(a['tool_calls'][0]['function']['arguments']))
+    n = sent(s, body)
+    while open(path, 'rb').read() == before and time.monotonic() < end:
+        time.sleep(0.05)
+    s.process.kill()
+    s.process.communicate()
+    point(os.stat(path).st_mode & 0o777 == 0o600, 'answers are kept in a file of its user alone')
+    s = Server('--prefix-cache', folder)
+    b = ask(s, C, body)['usage']
+    point(b['prompt_tokens'] != n and b['prompt_tokens'] > u['total_tokens'], 'after a SIGKILL it is read as it was sampled', f'{u} {b} {n}')
+    s.end()
+    s = Server('--prefix-cache', folder)
+    c = ask(s, C, body)['usage']
+    point(c['prompt_tokens'] == b['prompt_tokens'] and covered(u, c), 'after a restart, and the prefix is found', f'{u} {b} {c}')
+    s.end()
+    whole = open(path, 'rb').read()
+    for name, data in (('flipped', whole[:70] + bytes([whole[70] ^ 1]) + whole[71:]), ('cut', whole[:-1]), ('longer', whole + b'x'), ('empty', b''),
+                       ("another model's", whole[:16] + bytes([whole[16] ^ 1]) + whole[17:])):
+        with open(path, 'wb') as f:
+            f.write(data)
+        s = Server('--prefix-cache', folder)
+        ok, said = as_sent(s, body)
+        point(ok, f'{name}: what the client says counts', f'{said} {n}')
+        s.process.kill()
+        s.process.communicate()
+
+
 calls(s)
 thoughts(s)
 forms(s)
-s.end()
+restarts(s, sys.argv[5])
 done()

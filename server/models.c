@@ -464,16 +464,18 @@ static void gone(void *ctx)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* It was given to the worker again: its turn. */
-static int granted(struct models *m, const struct call *c)
+int models_granted(struct models *m, const struct call *c)
 {
-    for (struct wait **at = &m->granted, *w; (w = *at); at = &w->next)
-        if (w->call == c) {
-            *at = w->next;
-            free(w);
-            return 1;
-        }
-    return 0;
+    pthread_mutex_lock(&m->lock);
+    struct wait **at = &m->granted, *w;
+    while ((w = *at) && w->call != c)
+        at = &w->next;
+    if (w)
+        *at = w->next;
+    pthread_mutex_unlock(&m->lock);
+    const int found = w != NULL;
+    free(w);
+    return found;
 }
 
 /* NULL, or why not. */
@@ -531,15 +533,12 @@ void models_unknown(struct models *m, struct call *c)
 int models_enter(struct models *m, struct call *c, const char *name, int stream, const char *alive)
 {
     pthread_mutex_lock(&m->lock);
-    int mine = granted(m, c);
     const struct model *of = !m->config.dir ? m->list : name ? find(m, name) : m->last;
-    if (!mine && of && of == m->open && !m->n_waiting && !m->stop && !(m->draining && m->cancel)) {
-        m->uses++;
-        mine = 1;
-        pthread_cond_signal(&m->changed);
-    }
+    const int open = of && of == m->open && !m->n_waiting && !m->stop && !(m->draining && m->cancel);
+    m->uses += open;
+    pthread_cond_signal(&m->changed);
     pthread_mutex_unlock(&m->lock);
-    if (mine)
+    if (open)
         return 1;
     if (of)
         wait_for(m, c, of, stream, alive);

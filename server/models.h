@@ -29,6 +29,7 @@ void models_free(struct models *m);  /* accepts NULL */
 /* The worker's: 1: the model of this name (NULL: the one that was used last) is open until models_leave. 0: the call waits, and is given to
  * the worker again, or an error was answered. A client that waits gets `alive` as a sign of life, of a stream or of an object. */
 int models_enter(struct models *m, struct call *c, const char *name, int stream, const char *alive);
+int models_granted(struct models *m, const struct call *c); /* 1: it has waited, and has its model now, until models_leave */
 int models_peek(struct models *m);   /* 1: one is open until models_leave. Opens none, and is no use of it */
 void models_hold(struct models *m);  /* once more: of who has it already */
 void models_leave(struct models *m, int used); /* used: models_enter's or models_hold's */

@@ -181,13 +181,14 @@ static struct js *body_of(struct server *s, struct call *c, const struct fields 
     return j;
 }
 
-/* The model that a body names is lent to the call until it was handled: 1. 0: the call waits for it, or was answered. */
+/* The model that a body names is lent to the call until it was handled: 1. 0: the call waits for it, or was answered. One that has waited
+ * comes with it. */
 static int enter(struct server *s, struct call *c, const struct js *j, int stream, const char *alive)
 {
     const struct js *model = js_get(j, "model");
     if (fields_given(model) && !js_str(model))
         bad(s, c, THERMO_E_FORMAT, "\"model\" is not a string");
-    else
+    else if (!s->entered)
         s->entered = models_enter(s->models, c, js_str(model), stream, alive);
     return s->entered;
 }
@@ -473,7 +474,7 @@ void paths_handle(void *ctx, struct call *c)
         if (!strcmp(routes[i].path, path) || (routes[i].answer == models && !strncmp(path, "/models/", 8))) {
             found = &routes[i];
             if (!strcmp(found->method, method)) {
-                s->entered = 0;
+                s->entered = models_granted(s->models, c);
                 found->answer(s, c);
                 if (s->entered)
                     models_leave(s->models, 1);

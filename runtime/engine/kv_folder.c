@@ -160,6 +160,7 @@ static int look(struct kv_folder *f, struct old *oldest, int *n, struct err *e)
     }
     *n = 0;
     f->all = 0;
+    const time_t now = time(NULL);
     for (struct dirent *i; (i = readdir(d));) {
         struct stat st;
         int kind = kind_of(i->d_name);
@@ -170,6 +171,8 @@ static int look(struct kv_folder *f, struct old *oldest, int *n, struct err *e)
             continue;
         }
         struct old x = { .bytes = (uint64_t)st.st_size, .used = st.st_mtim };
+        if (x.used.tv_sec > now) /* by a clock that was ahead: when is not known, and it must not be there for ever */
+            x.used = (struct timespec){ 0 };
         memcpy(x.name, i->d_name, strlen(i->d_name) + 1);
         f->all += x.bytes;
         *n = insert(oldest, *n, &x);

@@ -203,6 +203,26 @@ def bounded():
     s.close()
 
 
+def ahead():
+    """A clock that was ahead is set right: what was kept by it gives way to what is used now."""
+    text = lambda k: [k] * (PAGE + 5)
+    s = Served()
+    s.ask(text(39), 1)
+    s.close()
+    most = 2 * os.path.getsize(os.path.join(folder, records()[0])) + 256 * 4
+    shutil.rmtree(folder)
+    for k in 40, 50:
+        for n in records() if os.path.isdir(folder) else []:
+            os.utime(os.path.join(folder, n), (time.time() + 86400,) * 2)
+        s = Served('--prefix-cache-size', '%dB' % most)
+        s.ask(text(k), 1)
+        s.ask(text(k + 1), 1)
+        s.close()
+    s = Served('--prefix-cache-size', '%dB' % most)
+    assert s.ask(text(50), 1)[1]['shared_tokens'] == PAGE and size() <= most
+    s.close()
+
+
 def others():
     """Another model's, another mode's and another KV type's records are not this one's."""
     tokens = list(range(5, 5 + 3 * PAGE))
@@ -311,4 +331,4 @@ elif test in ('restarts', 'predicted'):
     conversation(3, True, test == 'restarts')
 else:
     {'states': lambda: states(False), 'state-restarts': lambda: states(True), 'given-up': given_up, 'state-damaged': state_damaged,
-     'damaged': damaged, 'killed': killed, 'bounded': bounded, 'others': others, 'full': full}[test]()
+     'damaged': damaged, 'killed': killed, 'bounded': bounded, 'others': others, 'full': full, 'ahead': ahead}[test]()

@@ -30,6 +30,7 @@ check "the same, each turn by a process of its own" served restarts
 check "bytes flipped, cut, added, swapped, and a link" served damaged
 TRIALS=${short:+9} check "killed while it writes" served killed
 check "two processes within one bound; what is used stays" served bounded
+check "what a clock that was ahead has dated" served ahead
 check "another KV type's pages" served others
 check "no room to write" served full
 # ---- sessions ----

@@ -36,7 +36,7 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 # tests run them, on a model that is downloaded and on the embedded one.
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
 # thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
-TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh)
+TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh server-storm.sh)
 # The page of thermo-serve in a browser, where there is one.
 TEST_SAME    += tests/cli/page.sh
 # What runs scripts and makefiles at length: 13 edges of 100,874, 51 of 518 CPU-seconds.

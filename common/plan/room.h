@@ -9,7 +9,7 @@
 #define ROOM_CHAT_PER_TOKEN      (256 + 13 * 8 + 12)                    /* for each position of the context */
 #define ROOM_SERVE               (5u << 19)                             /* a template, and what a line is read from; */
 #define ROOM_SERVE_PER_TOKEN     (256 + 8 * 90 + 128)                   /* for each position of the context; */
-#define ROOM_SERVE_PER_SEQUENCE  (64u << 10)                            /* requests that are made or wait, and what of them is not taken; */
+#define ROOM_SERVE_PER_SEQUENCE  (68u << 10)                            /* requests that are made or wait, and what of them is not taken; */
 #define ROOM_SERVE_PER_PLACE     (16 + 6 + 64)                          /* for each position of each sequence: tokens of prompts, what finds
                                                                          * prefixes, calls */
 

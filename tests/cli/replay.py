@@ -131,7 +131,9 @@ s = Server('--prefix-cache', sys.argv[5])
 def restarts(s, folder):
     """Killed, ended, damaged."""
     path, = [os.path.join(folder, f) for f in os.listdir(folder) if f.endswith('.answers')]
-    before, end = open(path, 'rb').read(), time.monotonic() + 20
+    end, before = time.monotonic() + 20, None
+    while before != (before := open(path, 'rb').read()) and time.monotonic() < end:  # what ended before is written
+        time.sleep(1)
     a, u = called(s, 7)
     body = then(a, anew(a['tool_calls'][0]['function']['arguments']))
     n = sent(s, body)

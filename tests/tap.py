@@ -1,4 +1,5 @@
 """For tests in Python: TAP points, and the programs' own option tables. Imported from tests/cli with tests on sys.path."""
+import os
 import subprocess
 
 points = bad = 0
@@ -24,3 +25,18 @@ def table(program, *command):
     """Rows of PROGRAM [COMMAND] --help=table (common/cli/opt.h)."""
     text = subprocess.run([program, *command, '--help=table'], capture_output=True, text=True, check=True).stdout
     return [line.split('\t') for line in text.splitlines()]
+
+
+def memory_group(limit):
+    """A memory cgroup of the limit, version 1 or 2: its folder and the file that counts kills; None where none can be made."""
+    for base, name, fails in (('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('/sys/fs/cgroup', 'memory.max', 'memory.events')):
+        group = f'{base}/thermo-test-{os.getpid()}'
+        try:
+            os.mkdir(group)
+            with open(f'{group}/{name}', 'w', encoding='utf-8') as f:
+                f.write(str(limit))
+            return group, fails
+        except OSError:
+            if os.path.isdir(group):
+                os.rmdir(group)
+    return None, None

@@ -18,29 +18,14 @@ from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import ResponseStreamEvent, input_token_count_params, response_create_params
 
 sys.path.insert(0, 'tests')
-from tap import done, point
+from tap import done, memory_group, point
 
 BIN, PACK, PLAN, TEMPLATE = sys.argv[1:5]
 LIMIT = 40 << 20
 ROUNDS = 12
 
 
-def memory_group():
-    """A memory cgroup of the limit, version 1 or 2: its folder and the file that counts kills; None where none can be made."""
-    for base, limit, fails in (('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('/sys/fs/cgroup', 'memory.max', 'memory.events')):
-        group = f'{base}/thermo-openai-{os.getpid()}'
-        try:
-            os.mkdir(group)
-            with open(f'{group}/{limit}', 'w', encoding='utf-8') as f:
-                f.write(str(LIMIT))
-            return group, fails
-        except OSError:
-            if os.path.isdir(group):
-                os.rmdir(group)
-    return None, None
-
-
-GROUP, FAILS = memory_group()
+GROUP, FAILS = memory_group(LIMIT)
 INSIDE = ['sh', '-c', f'echo $$ > {GROUP}/cgroup.procs; exec "$@"', 'sh'] if GROUP else []
 server = subprocess.Popen([*INSIDE, f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--max-body', '64KiB', '--buffers', '1MiB', '--connections', '40',
                            '--memory', f'{LIMIT}B', '-q', '--', '--chat-template', TEMPLATE], stdout=subprocess.PIPE, text=True)

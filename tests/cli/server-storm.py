@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, 'tests')
-from tap import done, point
+from tap import done, memory_group, point
 
 BIN, PACK, PLAN, TEMPLATE, SECONDS = *sys.argv[1:5], float(sys.argv[5])
 LIMIT, CLIENTS = 44 << 20, 32
@@ -19,21 +19,6 @@ TEXTS = ['A cat', 'The little boat went out', 'A girl who lived by the sea', 'Tw
          'In the garden', 'Tell me of a dragon who could not sleep at night', 'The king', 'A boy and his dog', 'Snow', 'The old clock said']
 LENGTHS = (8, 24, 48)
 SANITIZED = bool(os.environ.get('SANITIZE'))
-
-
-def memory_group():
-    """A memory cgroup of the limit, version 1 or 2: its folder and the file that counts kills; None where none can be made."""
-    for base, limit, fails in (('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('/sys/fs/cgroup', 'memory.max', 'memory.events')):
-        group = f'{base}/thermo-storm-{os.getpid()}'
-        try:
-            os.mkdir(group)
-            with open(f'{group}/{limit}', 'w', encoding='utf-8') as f:
-                f.write(str(LIMIT))
-            return group, fails
-        except OSError:
-            if os.path.isdir(group):
-                os.rmdir(group)
-    return None, None
 
 
 def body_of(form, text, n, stream):
@@ -142,7 +127,7 @@ def share(values, p):
 
 
 async def main():
-    group, fails = (None, None) if SANITIZED else memory_group()
+    group, fails = (None, None) if SANITIZED else memory_group(LIMIT)
     inside = ['sh', '-c', f'echo $$ > {group}/cgroup.procs; exec "$@"', 'sh'] if group else []
     server = subprocess.Popen([*inside, f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--max-body', '64KiB', '--buffers', '2MiB',
                                '--connections', '48', '--memory', f'{LIMIT}B', '-q', '--', '--chat-template', TEMPLATE], stdout=subprocess.PIPE, text=True)
@@ -165,7 +150,7 @@ async def main():
         if len(os.listdir(f'/proc/{server.pid}/fd')) <= files:
             break
         await asyncio.sleep(0.1)
-    point(len(os.listdir(f'/proc/{server.pid}/fd')) <= files, 'no descriptor stays', os.listdir(f'/proc/{server.pid}/fd'))
+    point(len(os.listdir(f'/proc/{server.pid}/fd')) <= files, 'no descriptor stays', repr(os.listdir(f'/proc/{server.pid}/fd')))
     if group:
         with open(f'{group}/{fails}', encoding='utf-8') as f:
             text = f.read()

@@ -56,9 +56,4 @@ for of in ("predicted", "measured"):
     assert sum(t.values()) <= 1.01e3 / s[of]["tokens_per_s"], (of, t, s[of])
 '; }
 check "--json has both, term by term" json_terms
-agrees() { for try in 1 2 3 4 5 6 7 8 9 10; do
-    promises "$(sed -n 's/.*tokens (.*), \([0-9.]*\) tokens.s measured.*/\1/p' "$tmp/err")" head 0 &&
-        "$run" generate --model "$m" --plan "$tmp/other.json" --prompt Once -n 8 --temp 0 > "$tmp/out" 2> "$tmp/err" &&
-        ! grep -q 'differs most' "$tmp/err" && return; done; cat "$tmp/err"; return 1; }
-check "nothing is said of a speed that is met" agrees
 done_testing

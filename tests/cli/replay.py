@@ -127,18 +127,31 @@ def forms(s):
     point(u['output_tokens'] > 2 * PAGE and b['input_tokens_details']['cached_tokens'] > u['total_tokens'] - 1 - PAGE, 'responses: a function_call in other JSON', f'{u} {b}')
 
 
-s = Server('--prefix-cache', sys.argv[5])
+def answers_of(folder):
+    return [os.path.join(folder, f) for f in os.listdir(folder) if f.endswith('.answers')]
+
+
+def written(folder):
+    """The answers that have been written (schemas/prefix.md), each by the tokens of its prompt."""
+    prompts = []
+    for path in answers_of(folder):
+        data, at = open(path, 'rb').read(), 40
+        for _ in range(int.from_bytes(data[12:16], 'little')):
+            prompts.append(int.from_bytes(data[at + 48:at + 52], 'little'))
+            at += 64 + 4 * int.from_bytes(data[at + 60:at + 64], 'little')
+    return prompts
+
+
 def restarts(s, folder):
     """Killed, ended, damaged."""
-    path, = [os.path.join(folder, f) for f in os.listdir(folder) if f.endswith('.answers')]
-    end, before = time.monotonic() + 20, None
-    while before != (before := open(path, 'rb').read()) and time.monotonic() < end:  # what ended before is written
-        time.sleep(1)
-    a, u = called(s, 7)
-    body = then(a, anew(a['tool_calls'][0]['function']['arguments']))
+    bird = {**FIRST, 'content': 'A cat and a bird'}
+    a, u = called(s, 7, messages=[bird])
+    body = then(a, anew(a['tool_calls'][0]['function']['arguments']), bird)
     n = sent(s, body)
-    while open(path, 'rb').read() == before and time.monotonic() < end:
+    end = time.monotonic() + 60
+    while u['prompt_tokens'] not in written(folder) and time.monotonic() < end:
         time.sleep(0.05)
+    path, = answers_of(folder)
     s.process.kill()
     s.process.communicate()
     point(os.stat(path).st_mode & 0o777 == 0o600, 'answers are kept in a file of its user alone')
@@ -162,6 +175,7 @@ def restarts(s, folder):
         s.process.communicate()
 
 
+s = Server('--prefix-cache', sys.argv[5])
 calls(s)
 thoughts(s)
 forms(s)

@@ -23,6 +23,7 @@
 #include "runtime/identity.h"
 #include "runtime/inputs.h"
 #include "runtime/report.h"
+#include "runtime/said.h"
 #include "runtime/thermo_impl.h"
 #include "runtime/turn.h"
 
@@ -35,7 +36,6 @@
 #include <unistd.h>
 
 #define IN_FLIGHT  4        /* requests per sequence that are made or wait */
-#define TEXT_BYTES 8192     /* that a token lets out, at most */
 #define PAUSE_MS   10000
 #define OFFER_MS   10       /* how often a paused token is offered by a step that waits */
 
@@ -57,37 +57,7 @@ _Static_assert(sizeof(struct cancel) == sizeof(int), "options.cancel is an int")
 
 enum state { FREE, PREPARING, QUEUED, OPEN };
 
-/* What becomes text of one token: bytes, of each the part that it is of, and how many the sink has. Before a call's arguments comes its
- * head: index, id and name, each with a NUL. */
-#define HEAD (THERMO_CALL + 1)
-struct said {
-    size_t n, taken, most;
-    char *part;             /* [most] */
-    char text[];            /* [most + 1] */
-};
-
-/* A call, and a head that is as long, may come out of what is held back at once. */
-static size_t said_most(int calls, int context)
-{
-    return TEXT_BYTES + (calls ? 2 * request_call_bytes(context) : 0);
-}
-
-static struct said *said_new(size_t most)
-{
-    struct said *s = malloc(sizeof *s + 2 * most + 1);
-    if (!s)
-        return NULL;
-    *s = (struct said){ .most = most, .part = s->text + most + 1 };
-    return s;
-}
-
-static void said_copy(struct said *to, const struct said *of)
-{
-    to->n = of->n;
-    to->taken = of->taken;
-    memcpy(to->text, of->text, of->n);
-    memcpy(to->part, of->part, of->n);
-}
+#define HEAD (THERMO_CALL + 1) /* before a call's arguments: index, id and name, each with a NUL */
 
 struct place {
     struct request *q;
@@ -267,7 +237,7 @@ _Static_assert(REQUEST_READING + CHAT_BYTES + REPLAY_FIXED + 1024 <= ROOM_SERVE 
                    ROOM_SERVE_PER_SEQUENCE, "a plan for serve keeps as much");
 
 /* And one for chat: the request that a turn is, the table of a batch and that of pages. */
-_Static_assert(2 * (sizeof(struct said) + 2 * TEXT_BYTES + 1) + sizeof(struct place) + REQUEST_FIXED + 2 * GENERATE_STOP + 8192 +
+_Static_assert(2 * (sizeof(struct said) + 2 * SAID_BYTES + 1) + sizeof(struct place) + REQUEST_FIXED + 2 * GENERATE_STOP + 8192 +
                CHAT_BYTES + MESSAGES_READING <= ROOM_CHAT &&
                REQUEST_PER_TOKEN + KV_PREFIX_PER_TOKEN + CHAT_BYTES_PER_TOKEN + MESSAGES_READING_PER_TOKEN <= ROOM_CHAT_PER_TOKEN,
                "a plan for chat keeps as much");
@@ -478,19 +448,10 @@ static int take_twins(struct thermo *t, struct request *q, struct err *e)
     return t->started ? batch_check(&t->set.batch, &q->text, e) : 0; /* of all of them */
 }
 
-static void say(struct said *to, const char *text, size_t len, int part)
-{
-    size_t room = to->most - to->n;
-    len = len < room ? len : room;
-    memcpy(to->text + to->n, text, len);
-    memset(to->part + to->n, part, len);
-    to->n += len;
-}
-
 static void to_text(void *ctx, const char *text, size_t len)
 {
     struct thermo *t = ctx;
-    say(t->said, text, len, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT);
+    said_put(t->said, text, len, t->from->now == CHAT_THOUGHT ? THERMO_THOUGHT : THERMO_TEXT);
 }
 
 static int to_call(void *ctx, const struct calls_out *out)
@@ -498,10 +459,10 @@ static int to_call(void *ctx, const struct calls_out *out)
     struct thermo *t = ctx;
     char index[16];
     snprintf(index, sizeof index, "%d", out->index);
-    say(t->said, index, strlen(index) + 1, HEAD);
-    say(t->said, out->id, strlen(out->id) + 1, HEAD);
-    say(t->said, out->name, strlen(out->name) + 1, HEAD);
-    say(t->said, out->text, out->n, THERMO_CALL);
+    said_put(t->said, index, strlen(index) + 1, HEAD);
+    said_put(t->said, out->id, strlen(out->id) + 1, HEAD);
+    said_put(t->said, out->name, strlen(out->name) + 1, HEAD);
+    said_put(t->said, out->text, out->n, THERMO_CALL);
     return 0;
 }
 
@@ -789,13 +750,10 @@ static void release(struct thermo *t, struct place *p)
     t->n_paused--;
 }
 
-static int is_text(const struct said *s)
+/* Its place in the batch is not another's yet: so there are as many buffers for what is held as texts that may hold any. */
+static void wait_to_end(struct thermo *t, struct place *p, enum batch_end end, const struct err *why)
 {
-    return !memchr(s->part, THERMO_CALL, s->n);
-}
-
-static void wait_to_end(struct place *p, enum batch_end end, const struct err *why)
-{
+    t->set.batch.kept++;
     p->ended = 1;
     p->end = end;
     p->why = why ? *why : (struct err){ 0 };
@@ -809,6 +767,7 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
                                .n_thought_tokens = q->n_thought, .logprob = request_logprob(&q->text), .choice = q->choice,
                                .stop_text = end == BATCH_STOP ? q->output.stream.stop : NULL };
     release(t, p);
+    t->set.batch.kept -= p->ended;
     p->ended = 0;
     tell(t, p);
     if (why)
@@ -817,10 +776,10 @@ static void finish(struct thermo *t, struct place *p, enum batch_end end, const 
         output_end(&q->output);
     p->flushed = 1;
     p->token = -1;
-    if (!is_text(t->said)) { /* calls come before the end */
+    if (said_has(t->said, THERMO_CALL)) { /* calls come before the end */
         if (!offer(t, p, t->said) && end != BATCH_CANCELLED) {
             hold(t, p);
-            wait_to_end(p, end, why);
+            wait_to_end(t, p, end, why);
             return;
         }
         t->said->n = 0;
@@ -849,7 +808,7 @@ static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const st
         finish(t, p, end, why);
         return;
     }
-    wait_to_end(p, end, why);
+    wait_to_end(t, p, end, why);
 }
 
 static void end_cancelled(struct thermo *t, struct place *p)

@@ -377,7 +377,7 @@ static int begin_next(struct batch *b, struct err *e)
 {
     struct batch_text *t = b->first;
     int same = 0, n;
-    if (!t || b->n_texts + 1 + followers(t) > choice_of(b)->max_batch)
+    if (!t || b->n_texts + b->kept + 1 + followers(t) > choice_of(b)->max_batch)
         return 0;
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && followers(b->texts[i]))

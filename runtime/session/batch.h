@@ -95,6 +95,7 @@ struct batch {
     struct batch_text **texts;   /* [max_batch]: those that have a session, in the order in which they began */
     struct session_part *parts;  /* [max_batch] */
     int n_texts, n_waiting, pages;
+    int kept;                    /* the caller's: places of texts that have ended which no other takes yet */
     struct pace pace;
     struct session *parked;      /* [n_parked], of texts that have ended, the latest last; NULL: none stay */
     int saves_states;            /* of recurrent layers: after each BATCH_STATES tokens, before t->n_before, and where a prompt ends */

@@ -313,6 +313,15 @@ static void pauses(void)
         continue;
     CHECK(never.ended == 1 && !strcmp(never.stop, "interrupted") && never.n == 0 && same(&next, 0, 1));
     thermo_close(t);
+    t = open_one(1, 0); /* each end waits for its sink: no more tokens are held than there are places for */
+    struct answer ends[4] = { { .pauses = 2 }, { .pauses = 3 }, { .pauses = 1 }, { .pauses = 2 } };
+    for (int i = 0; i < 4; i++)
+        CHECK(submit(t, 3, &ends[i], &id, NULL) == 0);
+    while (thermo_step(t, 100, NULL) > 0)
+        continue;
+    for (int i = 0; i < 4; i++)
+        CHECK_MSG(ends[i].ended == 1 && !ends[i].error.code && same(&ends[i], 3, 1), "%d: %d '%s'", i, ends[i].n, ends[i].stop);
+    thermo_close(t);
 }
 
 /* ---- choices ---- */

@@ -10,6 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
 #include "common/base/file.h"
+#include "common/base/filekind.h"
 #include "common/base/span.h"
 #include "common/base/utf8.h"
 
@@ -66,11 +67,13 @@ static int walk_head(struct walk *w, struct err *e)
     if (!magic)
         return NEED_MORE;
     w->pwri = !memcmp(magic, "PWRI", 4);
-    if (!w->pwri && memcmp(magic, "GGUF", 4))
-        return err_set(e, ERR_FORMAT, "'%s': not a GGUF file: it begins with %02x %02x %02x %02x, "
-                       "not with \"GGUF\" or \"PWRI\"%s", w->file, magic[0], magic[1], magic[2], magic[3],
-                       !memcmp(magic, "tjgg", 4) || !memcmp(magic, "fmgg", 4) || !memcmp(magic, "lmgg", 4) ?
-                       ", but with the mark of files of before August 2023: convert the model again, with a converter of today" : "");
+    if (!w->pwri && memcmp(magic, "GGUF", 4)) {
+        struct filekind k = filekind(magic, w->s.len < FILEKIND_HEAD ? w->s.len : FILEKIND_HEAD, w->file_size);
+        if (k.what)
+            return err_set(e, ERR_FORMAT, "'%s': not a GGUF file: it is %s; %s", w->file, k.what, k.next);
+        return err_set(e, ERR_FORMAT, "'%s': not a GGUF file: it begins with %02x %02x %02x %02x, not with \"GGUF\" or \"PWRI\"",
+                       w->file, magic[0], magic[1], magic[2], magic[3]);
+    }
     w->version = span_u32(&w->s);
     w->n_tensors = span_u64(&w->s);
     w->n_keys = span_u64(&w->s);
@@ -262,9 +265,9 @@ static int check_tensor(const struct walk *w, struct gguf_tensor *t, struct err 
     uint64_t relative = t->offset;
     if (!ck_add_u64(w->data_begin, relative, &t->offset) ||
         !ck_range(t->offset, t->bytes, w->file_size))
-        return err_set(e, ERR_FORMAT, "'%s': tensor '%s': %" PRIu64 " bytes at data offset %" PRIu64
-                       " run past the end of the file (%" PRIu64 " bytes)", w->file, t->name, t->bytes,
-                       relative, w->file_size);
+        return err_set(e, ERR_FORMAT, "'%s': tensor '%s': %" PRIu64 " bytes at data offset %" PRIu64 " run past the end of the file (%"
+                       PRIu64 " bytes): if it was downloaded, a part has not come; download it again or let 'curl -C - -O' go on", w->file,
+                       t->name, t->bytes, relative, w->file_size);
     return 0;
 }
 
@@ -315,8 +318,10 @@ static int walk_all(struct walk *w, struct err *e)
 
 static int truncated(const struct walk *w, struct err *e)
 {
-    return err_set(e, ERR_FORMAT, "'%s': truncated: %s runs past the end (byte %zu)", w->file, w->at,
-                   w->s.len);
+    if (w->file_size == 0)
+        return err_set(e, ERR_FORMAT, "'%s': it is empty: download it again", w->file);
+    return err_set(e, ERR_FORMAT, "'%s': truncated: %s runs past the end (byte %zu): if it was downloaded, a part has not come", w->file,
+                   w->at, w->s.len);
 }
 
 /* --- tables ------------------------------------------------------------------------------ */
@@ -563,11 +568,11 @@ static int open_one(const char *path, struct gguf **out, struct err *e)
     return 0;
 }
 
-/* ".../model-00001-of-00003.gguf": the length of what precedes "-00001-of-", or -1. */
-static int shard_stem(const char *path, unsigned count)
+/* ".../model-00002-of-00003.gguf", no = 2: the length of what precedes "-00002-of-", or -1. */
+static int shard_stem(const char *path, unsigned no, unsigned count)
 {
-    char tail[32];
-    int n = snprintf(tail, sizeof tail, "-00001-of-%05u.gguf", count);
+    char tail[48];
+    int n = snprintf(tail, sizeof tail, "-%05u-of-%05u.gguf", no, count);
     size_t len = strlen(path);
     if (len < (size_t)n || len > 4096 || strcmp(path + len - (size_t)n, tail))
         return -1;
@@ -586,7 +591,7 @@ static int check_shard(const struct gguf *g, const char *path, unsigned index, u
                        r1 == 0 ? "split.no" : "split.count");
     if (n != count || no != index)
         return err_set(e, ERR_FORMAT, "'%s': it says shard %" PRIu32 " of %" PRIu32 ", expected %u of %u "
-                       "(split.no counts from 0; give the first shard)", path, no, n, index, count);
+                       "(split.no counts from 0)", path, no, n, index, count);
     return 0;
 }
 
@@ -623,7 +628,7 @@ static int open_shards(struct gguf *g, const char *path, unsigned count, struct 
     int r = check_shard(g, path, 0, count, e);
     if (r < 0)
         return r;
-    int stem = shard_stem(path, count);
+    int stem = shard_stem(path, 1, count);
     if (stem < 0)
         return err_set(e, ERR_FORMAT, "'%s': the first of %u shards, but its name does not end in "
                        "-00001-of-%05u.gguf", path, count, count);
@@ -655,14 +660,33 @@ static int open_shards(struct gguf *g, const char *path, unsigned count, struct 
     return index_tensors(g, path, e);
 }
 
+/* Another than the first of some shards: the first's path into name, 1; else 0. */
+static int first_shard(const struct gguf *g, const char *path, char *name, size_t size, struct err *e)
+{
+    uint32_t no = 0, count = 0;
+    int r1 = gguf_get_u32(g, "split.no", &no, e), r2 = r1 < 0 ? r1 : gguf_get_u32(g, "split.count", &count, e);
+    if (r2 < 0)
+        return r2;
+    int stem = no > 0 && no < count && count <= GGUF_MAX_SHARDS ? shard_stem(path, no + 1, count) : -1;
+    return stem >= 0 && snprintf(name, size, "%.*s-00001-of-%05u.gguf", stem, path, count) < (int)size;
+}
+
 int gguf_open(const char *path, struct gguf **out, struct err *e)
 {
     struct gguf *g;
+    char first[4096 + 64];
     int r = open_one(path, &g, e);
     if (r < 0)
         return r;
+    if ((r = first_shard(g, path, first, sizeof first, e)) == 1) {
+        gguf_close(g);
+        path = first;
+        if ((r = open_one(path, &g, e)) < 0)
+            return r;
+    }
     uint32_t count = 1;
-    r = gguf_get_u32(g, "split.count", &count, e);
+    if (r >= 0)
+        r = gguf_get_u32(g, "split.count", &count, e);
     if (r >= 0)
         r = count > 1 ? open_shards(g, path, count, e) : 0;
     if (r < 0) {

@@ -206,42 +206,6 @@ static int take_thresholds(struct gguf *g, const struct model_hparams *h, const 
     return r;
 }
 
-/* What older converters wrote in another form: a tensor whose name ends so, or a key that is absent. */
-static const struct {
-    const char *arch, *tensor, *key, *what; /* arch: NULL for all */
-} older[] = {
-    { NULL, ".ffn_gate.0.weight", NULL, "each expert has tensors of its own, as in files of before April 2024" },
-    { "deepseek2", NULL, "deepseek2.attention.key_length_mla", "attention is not absorbed, as in files of before May 2025" },
-    { "qwen3next", ".ssm_in.weight", NULL, "projections of a delta net are one tensor" },
-    { "rwkv6", ".time_mix_lerp_w.weight", NULL, "lerps are apart, which newer files join in time_mix_lerp_fused" },
-};
-
-static int ends(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && !strcmp(text + n - k, end);
-}
-
-/* A model that is refused for its keys and tensors, with code r: perhaps its converter was an older one, which says more. */
-static int name_older(const struct gguf *g, int r, struct err *e)
-{
-    const struct gguf_key *k = gguf_find(g, "general.architecture");
-    if (!k || k->type != GGUF_STRING || (r != ERR_FORMAT && r != ERR_UNSUPPORTED))
-        return r;
-    for (size_t i = 0; i < sizeof older / sizeof *older; i++) {
-        const char *found = older[i].key && !gguf_find(g, older[i].key) ? older[i].key : NULL;
-        if (older[i].arch && (k->data_len != strlen(older[i].arch) || memcmp(k->data, older[i].arch, k->data_len)))
-            continue;
-        for (uint64_t n = 0; older[i].tensor && n < g->n_tensors && !found; n++)
-            found = ends(g->tensors[n].name, older[i].tensor) ? g->tensors[n].name : NULL;
-        if (found)
-            return err_set(e, ERR_UNSUPPORTED, "'%s': %s '%s'%s: %s; convert the model again from its original, with a converter of today "
-                           "(llama.cpp's convert_hf_to_gguf.py)", gguf_name(g),
-                           older[i].key ? "key" : "tensor", found, older[i].key ? " is absent" : "", older[i].what);
-    }
-    return r;
-}
-
 int model_open(struct gguf *g, const struct model_given *given, struct model **out, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -281,7 +245,7 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     *out = m;
     return 0;
 fail:
-    r = name_older(g, r, e);
+    r = model_foreign(g, r, e);
     model_close(m);
     return r;
 }

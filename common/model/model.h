@@ -74,6 +74,10 @@ struct model {
  * model_open does it; whoever reads tensors by name without it calls this. The second time there is nothing to do. */
 int model_split(struct gguf *g, const struct model_hparams *h, struct err *e);
 
+/* A file that was refused with code r and e: if that is because it holds no language model, or one in the form of an older converter,
+ * e says so, and what to do. Returns the code. */
+int model_foreign(const struct gguf *g, int r, struct err *e);
+
 /* Splits fused tensors, resolves every role, checks every shape against the hyper-parameters and every type against what
  * can be computed (norms and rope_freqs are F32); unknown tensors are refused by name. Which tensors
  * are optional: OUTPUT (tied), ROPE_FREQS, a layer's PREDICT_FC1 and FC2 (both or none; dense FFNs only); ROUTER exactly

@@ -6,6 +6,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/filekind.h"
 #include "common/base/version.h"
 #include "common/base/zstream.h"
 #include "common/model/gguf.h"
@@ -112,16 +113,22 @@ static int bad_field(const struct pack *p, struct err *e, const char *field, uin
                    why);
 }
 
-static int check_magic(struct pack *p, const uint8_t *b, struct err *e)
+static int check_magic(struct pack *p, const uint8_t *b, size_t n, struct err *e)
 {
+    if (n < 8)
+        return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it has %zu bytes", priv(p)->name, n);
     if (!memcmp(b, "GGUF", 4))
         return err_set(e, ERR_FORMAT, "'%s' is a GGUF file; pack it first with 'thermo-pack pack'", priv(p)->name);
     if (!memcmp(b, PACK_MAGIC_OLD, 8))
         return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model made by a version before 0.2.0; make it again with 'thermo-pack pack'",
                        priv(p)->name);
-    if (memcmp(b, PACK_MAGIC, 8))
-        return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name,
-                       PACK_MAGIC);
+    if (memcmp(b, PACK_MAGIC, 8)) {
+        struct filekind k = filekind(b, n, priv(p)->size);
+        return k.what ? err_set(e, ERR_FORMAT, "'%s' is not a packed model: it is %s; %s", priv(p)->name, k.what, k.next)
+                      : err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name, PACK_MAGIC);
+    }
+    if (priv(p)->size < PACK_HEADER_BYTES)
+        return 0;
     uint32_t rev = bytes_le32(b + 8);
     if (rev != PACK_REVISION)
         return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revision %d", priv(p)->name, rev,
@@ -154,8 +161,9 @@ struct header {
 static int read_header(struct pack *p, struct header *h, struct err *e)
 {
     uint8_t b[PACK_HEADER_BYTES];
-    int r = read_at(p, b, sizeof b, 0, e);
-    if (r < 0 || (r = check_magic(p, b, e)) < 0)
+    uint64_t there = priv(p)->size;
+    int r = read_at(p, b, there < sizeof b ? there : sizeof b, 0, e);
+    if (r < 0 || (r = check_magic(p, b, there < FILEKIND_HEAD ? there : FILEKIND_HEAD, e)) < 0 || (r = read_at(p, b, sizeof b, 0, e)) < 0)
         return r;
     h->incompat = bytes_le64(b + 24);
     h->toc_offset = bytes_le64(b + 40);

@@ -14,7 +14,8 @@ static const char *said(double predicted, double measured, double ffn, double ff
     struct err e;
     char json[1024];
     snprintf(json, sizeof json,
-             "{\"decode\": {\"passes\": 8}, \"predicted\": {\"valid\": true, \"tokens_per_s\": %g, \"terms_ms\": {\"ffn\": %g, \"head\": %g}}, "
+             "{\"decode\": {\"passes\": 8}, "
+             "\"predicted\": {\"valid\": true, \"tokens_per_s\": %g, \"terms_ms\": {\"ffn\": %g, \"head\": %g}}, "
              "\"measured\": {\"tokens_per_s\": %g, \"terms_ms\": {\"ffn\": %g, \"head\": %g}}, \"account\": {}, \"prompt\": {}}",
              predicted, ffn, head, measured, ffn_was, head_was);
     struct js *j = js_parse(json, strlen(json), "summary", &e);

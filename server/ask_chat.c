@@ -155,7 +155,7 @@ const struct field ask_chat_fields[] = {
     RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
     DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
     READ("echo", read_echo, NULL),
-    IF_EMPTY("suffix", "models continue a text"),
+    READ("suffix", ask_copy, "suffix"),
     RANGE("logprobs", read_tops, "logprobs", 0, 20),
     LAST
 };

@@ -300,7 +300,7 @@ def texts(s):
     free = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1})[2])['usage']['prompt_tokens']
     point(forced < free, 'and are found in a prompt that asks for it', f'{forced} {free}')
     for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/tokenize', {'content': 'x', 'add_special': 1}, 'add_special'), ('/tokenize', {'content': 'x', 'with_pieces': 'no'}, 'with_pieces'),
-                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': 'x', 'suffix': 'y'}, 'suffix'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
                               ('/v1/completions', {'prompt': ['a', 3]}, 'prompt'), ('/v1/completions', {'prompt': []}, 'prompt'), ('/v1/completions', {'prompt': ['a', []]}, 'prompt'), ('/v1/completions', {'prompt': ['a', 'word ' * 400]}, 'prompt'),
                               ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)

@@ -97,7 +97,7 @@ struct thermo_options {
     int schemas;              /* different schemas ("schema" among the fields, "json", and tools of
                                * which "tool_choice" says that one has to be called) that
                                * requests may have at once: memory is kept for them, 1.5 MB each
-                               * and 2 MB for a vocabulary of 150,000. 0: none, and such a request is
+                               * and more, 2 MB of a vocabulary of 150,000, and 2 MB for it. 0: none, and such a request is
                                * THERMO_E_UNSUPPORTED; --schemas among `more` may say it, too */
     int calls;                /* 1: where a request has "tools", calls that the model writes into its
                                * answer come as THERMO_CALL, in the form that its template has; 0:

@@ -12,7 +12,7 @@
 
 #define STATES_BYTES (512u << 10)
 #define WORK 20000000u      /* places of states that a mask may look at: a second or so */
-#define KEPT 8              /* masks, of states that come again */
+#define KEPT 32            /* masks, of states that come again */
 
 struct word {
     int32_t id;
@@ -308,6 +308,9 @@ static int step(struct mask *m, int *stack, int depth, unsigned char byte, struc
 static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits, struct err *e)
 {
     int n = 0, next;
+    const int32_t *known = states_known(m->s);
+    const uint8_t *class = m->g->class;
+    size_t n_classes = (size_t)m->g->n_classes;
     for (int first = 0; first < 256; first++) {
         int i = l->first[first].word, end = l->first[first + 1].word, live = 0;
         const unsigned char *b = l->bytes + l->first[first].bytes;
@@ -322,7 +325,8 @@ static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits
             if (w.same <= live || w.same == 0) {
                 int d = w.same;
                 for (const unsigned char *c = b; d < w.n; d++, c++) {
-                    if ((next = step(m, stack, d, *c, e)) < 0)
+                    next = known[(size_t)stack[d] * n_classes + class[*c]];
+                    if (next < 0 && (next = step(m, stack, d, *c, e)) < 0)
                         return next;
                     if (next == STATES_DEAD)
                         break;

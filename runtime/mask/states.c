@@ -259,6 +259,11 @@ int states_next(struct states *s, int state, int class)
     return *known = state_of(s);
 }
 
+const int32_t *states_known(const struct states *s)
+{
+    return s->next;
+}
+
 int states_may_end(const struct states *s, int state)
 {
     for (int i = 0; i < s->states[state].n; i++)

@@ -23,6 +23,8 @@ uint64_t states_work(const struct states *s); /* places that were looked at so f
 /* A state's number, or STATES_DEAD, or STATES_FULL: states_forget, then again. */
 int states_first(struct states *s);
 int states_next(struct states *s, int state, int class); /* of a byte's class */
+/* [state][class]: what states_next gives, or STATES_FULL: it has to be asked. The same memory all the time. */
+const int32_t *states_known(const struct states *s);
 /* The state of which every continuation of at most `reach` bytes is one of this: one for many, where counts are far from their bounds. */
 int states_near(struct states *s, int state, int reach);
 

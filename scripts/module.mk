@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo real pipeline bench regret gpu format format-check analyze
+.PHONY: deps demo real pipeline bench bench-masks bench-serve regret gpu format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -28,6 +28,11 @@ pipeline: all
 # Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
 bench: all $(B)/tests/bench/bench_kernels
 	$(Q)BIN=$(BIN) B=$(B) scripts/bench.sh $(BENCH_FLAGS)
+# What masks of schemas add to a pass, and thermo-serve beside another server: settings as scripts/bench_masks.sh and bench_serve.sh say.
+bench-masks: all $(BENCH_MASKS)
+	$(Q)BIN=$(BIN) B=$(B) scripts/bench_masks.sh $(BENCH_FLAGS)
+bench-serve: all
+	$(Q)BIN=$(BIN) scripts/bench_serve.sh $(WHAT) $(BENCH_FLAGS)
 # How true plans are here, and how good their choices: make regret REGRET="--quick"; scripts/regret.py --help
 regret: all
 	$(Q)BIN=$(BIN) python3 -B scripts/regret.py $(REGRET)

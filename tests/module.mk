@@ -20,7 +20,7 @@ TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh hostile.sh g
                 $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
 # sanitizers. Commands that the scripts among them run are other tests' as well.
-TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh build.sh completions.sh datasets.sh regret.sh \
+TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh bench-serve.sh build.sh completions.sh datasets.sh regret.sh \
                 devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
 # takes a third of the time: in check-all alone. What these scripts compare are results.
@@ -40,7 +40,7 @@ TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh ser
 # The page of thermo-serve in a browser, where there is one.
 TEST_SAME    += tests/cli/page.sh
 # What runs scripts and makefiles at length: 13 edges of 100,874, 51 of 518 CPU-seconds.
-TEST_SAME    += $(addprefix tests/cli/,regret.sh bench.sh completions.sh install.sh plans.sh)
+TEST_SAME    += $(addprefix tests/cli/,regret.sh bench.sh bench-serve.sh completions.sh install.sh plans.sh)
 TEST_ALL     := $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
 # What make check and check-all run where TESTS is not given: what reaches our code, and every test.
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)) $(TEST_SAME),$(TEST_ALL))
@@ -77,6 +77,12 @@ CROSS ?= aarch64-linux-gnu-gcc
 schemas: $(B)/tests/tools/plan-schema
 	$(Q)$< > schemas/plan.schema.json
 
+# What masks of schemas add to a pass: tests/bench/bench_masks.c. Their times are taken at the calls of the library's.
+BENCH_MASKS  := $(B)/tests/bench/bench_masks
+$(BENCH_MASKS): %: %.o $(B)/runtime.a $(B)/common.a $(B)/link.flags
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(link) -Wl,--wrap=mask_allowed -Wl,--wrap=mask_accept $(filter-out %.flags,$^) $(LDLIBS_common)
+
 .PHONY: bench-kernels bench-tiers check-qemu lean-tests
 bench-kernels: $(BENCH_KERNELS)
 	$(Q)$< $(BENCH_ARGS)
@@ -91,7 +97,7 @@ check-qemu:
 
 .PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests
 .PHONY: check-layers check-headers check-symbols check-lines check-words check-print check-tidy
-tests: $(TEST_PROGS) $(TEST_TOOLS)
+tests: $(TEST_PROGS) $(TEST_TOOLS) $(BENCH_MASKS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
 # What another compiler may find and nothing else: without those of check-threads, which it builds with its thread sanitizer, and those that

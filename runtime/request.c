@@ -101,6 +101,7 @@ struct field {
 static const struct field fields[] = {
     { TAKEN("id"), READ_LATER, 0, 0, 0 },
     { TAKEN("prompt"), READ_LATER, 0, 0, 0 },
+    { TAKEN("suffix"), READ_LATER, 0, 0, 0 },
     { TAKEN("tokens"), READ_LATER, 0, 0, 0 },
     { TAKEN("messages"), READ_LATER, 0, 0, 0 },
     { TAKEN("n"), INT, offsetof(struct request, text.n), -1, MODEL_MAX_CONTEXT },
@@ -365,6 +366,39 @@ static int take_prompt(struct request *q, const char *text, size_t len, const st
     return r < 0 ? r : keep(q, ids, n, e);
 }
 
+/* What a text has between its beginning and its end, for a model that was taught to fill gaps. */
+static int take_gap(struct request *q, const char *text, const char *suffix, struct err *e)
+{
+    const struct tokenizer *t = q->shared->s->tokenizer;
+    int32_t marks[3], *a = NULL, *b = NULL, *none = NULL, *ids = NULL;
+    int n = 0, m = 0, begin = 0, at = 0, r;
+    if (tokenizer_infill(t, marks) < 0)
+        return err_set(e, ERR_UNSUPPORTED, "\"suffix\": the model '%s' was not taught to fill gaps: its vocabulary has no tokens for what "
+                       "is before and behind one", q->shared->s->pack->file.path);
+    if ((r = tokenizer_encode(t, text, strlen(text), 1, q->special, &a, &n, e)) == 0 &&
+        (r = tokenizer_encode(t, "", 0, 1, 0, &none, &begin, e)) == 0 &&
+        (r = tokenizer_encode_more(t, suffix, strlen(suffix), q->special, &b, &m, e)) == 0 &&
+        !(ids = malloc(((size_t)n + (size_t)m + 3) * sizeof *ids)))
+        r = err_set(e, ERR_NOMEM, "out of memory for a prompt");
+    begin = r == 0 && begin <= n && !memcmp(a, none, (size_t)begin * sizeof *a) ? begin : 0;
+    for (int i = 0; r == 0 && i <= n; i++) {
+        if (i == begin)
+            ids[at++] = marks[0];
+        if (i < n)
+            ids[at++] = a[i];
+    }
+    if (r == 0) {
+        ids[at++] = marks[1];
+        memcpy(ids + at, b, (size_t)m * sizeof *b);
+        ids[at + m] = marks[2];
+        r = keep(q, ids, at + m + 1, e);
+    }
+    free(a);
+    free(b);
+    free(none);
+    return r;
+}
+
 int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
 {
     return take_prompt(q, text, len, NULL, e);
@@ -495,6 +529,9 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
     if (!!text + !!prompt + !!tokens + !!messages != 1)
         return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
+    const char *suffix = js_str(js_get(j, "suffix"));
+    if (fields_given(js_get(j, "suffix")) && (!suffix || (*suffix && (!js_str(prompt) || q->shared->prompt_is_message))))
+        return err_set(e, ERR_FORMAT, "\"suffix\" is a string that stands behind what is made, of a \"prompt\" that is a text");
     if (q->special && (messages || q->shared->prompt_is_message))
         return err_set(e, ERR_FORMAT, "\"parse_special\" is of a prompt that is text; what messages say is text in any case");
     if ((r = take_given(q->shared, j, messages || (q->shared->prompt_is_message && !tokens), e)) < 0)
@@ -506,6 +543,8 @@ int request_read(struct request *q, const struct js *j, const char *text, size_t
     if (text)
         return take_prompt(q, text, len, j, e);
     text = js_str(prompt);
+    if (text && suffix && *suffix)
+        return take_gap(q, text, suffix, e);
     return text ? take_prompt(q, text, strlen(text), j, e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
 }
 

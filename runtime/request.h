@@ -89,13 +89,14 @@ void request_done(struct request *q); /* accepts a zeroed one */
 /* A request begins: the shared values, no prompt. What it was is gone. */
 void request_begin(struct request *q, const char *id);
 
-/* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of
- * objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty,
- * logit_bias (an object: a token's id, what is added), logprobs, seed, stop (a string or an array), ignore_eos, parse_special, thinking,
- * tools and template_args (of messages; chat.h), tool_choice ("none": the model does not hear of tools; "auto"; "required" and
- * {"name": ...}: the answer is one call, of any or of that tool, forced.h), schema (an object: mask/schema.h), json (true: any object).
- * Others are accepted without effect or refused, by the table in request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT,
- * ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
+/* Fields of an object, which may be NULL: id (a string or an integer), prompt (a string; with suffix, what is behind the gap that is
+ * filled), tokens (an array of ids) or messages (an array of objects, chat/message.h), and n, choices, temp, top_k, top_p, min_p,
+ * repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty, logit_bias (an object: a token's id, what is added), logprobs,
+ * seed, stop (a string or an array), ignore_eos, parse_special, thinking, tools and template_args (of messages; chat.h), tool_choice
+ * ("none": the model does not hear of tools; "auto"; "required" and {"name": ...}: the answer is one call, of any or of that tool,
+ * forced.h), schema (an object: mask/schema.h), json (true: any object). Others are accepted without effect or refused, by the table in
+ * request.c. text[len], or NULL: a prompt in place of these. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_USAGE: what is wrong, by name;
+ * the id is there, if there is one. */
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
 
 /* The i-th continuation of what another asks for, with a seed of its own. ERR_NOMEM. */

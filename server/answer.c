@@ -2,8 +2,11 @@
  * escaped, and is put together at the end. The sink runs in the stepping thread and never waits: where the client's buffer is full or no
  * memory is left it pauses the request, which the library ends after a while.
  *
- * An answer is held by its submitter and by the library until its end. A client that leaves is told to `left` by HTTP's threads, under
- * their lock, which touches `number` and `gone` alone. */
+ * Of several prompts each is a request of the library (struct part), and the answer begins once all of them have been taken: until then
+ * no token is, and what ends have to say waits. Where one is not, those before it are cancelled, and the client hears that alone.
+ *
+ * An answer is held by its submitter and by each part until its end. A client that leaves is told to `left` by HTTP's threads, under
+ * their lock, which touches numbers and `gone` alone. */
 #include "server/answer.h"
 
 #include "server/form.h"
@@ -20,17 +23,25 @@
 #define JSON   "application/json"
 #define EVENTS "text/event-stream"
 
+/* A prompt, and its choices, which are the answer's from `first` on. */
+struct part {
+    struct answer *a;
+    int first, n_ended;              /* n_ended: the stepping thread's */
+    atomic_ullong number;            /* the library's; 0: not submitted */
+};
+
 struct answer {
     struct server *s;
     struct call *call;
     struct answer *next, *previous;  /* guarded by the server's lock: among the open ones */
     int64_t asked_ns, first_ns;
     struct form form;
-    int n;                           /* choices */
-    atomic_int holders, gone;
-    atomic_ullong number;            /* the library's; 0: not submitted */
+    int n, n_parts;                  /* choices, of all of them */
+    struct part *parts;              /* [n_parts], behind choices */
+    atomic_int holders, gone, taken, refused; /* taken: all parts; refused: one was not */
     pthread_mutex_t begins;
-    int begun;                       /* the stream; guarded by begins */
+    int begun;                       /* the stream; guarded by begins, as is */
+    struct buffer early;             /* what it has to say before it has begun */
     /* the stepping thread's */
     int n_ended, too_long, failed, interrupted;
     struct form_usage usage;
@@ -45,8 +56,18 @@ static void release(struct answer *a)
     for (int i = 0; i < a->n; i++)
         form_choice_done(&a->choices[i]);
     buffer_drop(&a->form.echo);
+    buffer_drop(&a->early);
     pthread_mutex_destroy(&a->begins);
     free(a);
+}
+
+static void cancel(struct answer *a)
+{
+    for (int i = 0; i < a->n_parts; i++) {
+        uint64_t number = atomic_load(&a->parts[i].number);
+        if (number)
+            thermo_cancel(a->s->t, number);
+    }
 }
 
 /* The client closed its connection. */
@@ -54,9 +75,7 @@ static void left(void *ctx)
 {
     struct answer *a = ctx;
     atomic_store(&a->gone, 1);
-    uint64_t number = atomic_load(&a->number);
-    if (number)
-        thermo_cancel(a->s->t, number);
+    cancel(a);
 }
 
 /* The stream begins, and a chat's with who speaks; by whoever comes first, submitter or sink. */
@@ -73,8 +92,12 @@ static void begin(struct answer *a)
             call_set(a->call, "X-Accel-Buffering", "no");
         }
         call_begin(a->call, 200, EVENTS);
+        form_append(&b, &a->early);
         call_put(a->call, b.len ? b.at : "", b.len, 1);
+        if (b.failed)
+            call_fail(a->call);
         buffer_drop(&b);
+        buffer_drop(&a->early);
     }
     a->begun = 1;
     pthread_mutex_unlock(&a->begins);
@@ -100,10 +123,17 @@ static void begin_line(struct server *s)
 static int put_line(struct answer *a, int force)
 {
     struct server *s = a->s;
+    pthread_mutex_lock(&a->begins);
+    const int early = !a->begun;
+    if (early)
+        form_append(&a->early, &s->line);
+    pthread_mutex_unlock(&a->begins);
+    if (early)
+        return 0;
     if (!s->line.failed)
         return call_put(a->call, s->line.at, s->line.len, force);
     call_fail(a->call);
-    thermo_cancel(s->t, atomic_load(&a->number));
+    cancel(a);
     return 0;
 }
 
@@ -134,7 +164,7 @@ static int on_token(struct answer *a, const struct thermo_event *ev)
     struct form_choice *c = &a->choices[ev->choice];
     if (too_long(a, ev)) {
         a->too_long = 1;
-        thermo_cancel(s->t, ev->id);
+        cancel(a);
     } else if ((a->form.stream ? put_token(a, ev) : a->form.ops->gather(&a->form, c, ev)) < 0) {
         return THERMO_PAUSE;
     }
@@ -230,8 +260,10 @@ static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
     a->interrupted |= cut;
     a->choices[ev->choice].stop = ev->stop;
     a->choices[ev->choice].stop_text = ev->stop_text;
-    a->usage.prompt = ev->prompt_tokens;
-    a->usage.cached = ev->choice == 0 ? ev->shared_tokens : a->usage.cached;
+    if (ev->choice % a->form.each == 0) { /* the prompt's first */
+        a->usage.prompt += ev->prompt_tokens;
+        a->usage.cached += ev->shared_tokens;
+    }
     a->usage.made += ev->n_tokens;
     a->usage.thought += ev->n_thought_tokens;
     if (!gone && a->form.stream)
@@ -246,21 +278,27 @@ static void on_end(struct answer *a, const struct thermo_event *ev, int gone)
         call_end(a->call);
     else if (!a->form.stream)
         end_whole(a, ev);
-    models_leave(a->s->models, 1);
-    release(a);
 }
 
-static int sink(void *ctx, const struct thermo_event *ev)
+static int sink(void *ctx, const struct thermo_event *of)
 {
-    struct answer *a = ctx;
-    int gone = atomic_load(&a->gone);
-    if (ev->type == THERMO_TOKEN && gone)
-        return 0;
-    if (!gone)
+    struct part *p = ctx;
+    struct answer *a = p->a;
+    struct thermo_event ev = *of;
+    int gone = atomic_load(&a->gone), taken = atomic_load(&a->taken), is_token = ev.type == THERMO_TOKEN;
+    ev.choice += p->first;
+    if (is_token && (gone || !taken))
+        return gone ? 0 : THERMO_PAUSE;
+    if (!gone && taken)
         begin(a);
-    if (ev->type == THERMO_TOKEN)
-        return on_token(a, ev);
-    on_end(a, ev, gone);
+    if (is_token)
+        return on_token(a, &ev);
+    if (!atomic_load(&a->refused))
+        on_end(a, &ev, gone);
+    if (++p->n_ended == a->form.each) {
+        models_leave(a->s->models, 1);
+        release(a);
+    }
     return 0;
 }
 
@@ -268,27 +306,33 @@ static int sink(void *ctx, const struct thermo_event *ev)
 
 static struct answer *new_answer(struct server *s, struct call *c, struct ask *of)
 {
-    struct answer *a = calloc(1, sizeof *a + (size_t)of->n * sizeof a->choices[0]);
+    const size_t n = (size_t)of->n * (size_t)of->n_prompts;
+    struct answer *a = calloc(1, sizeof *a + n * sizeof a->choices[0] + (size_t)of->n_prompts * sizeof *a->parts);
     unsigned char random[12] = { 0 };
     if (!a)
         return NULL;
     a->s = s;
     a->call = c;
-    a->n = of->n;
+    a->n = (int)n;
+    a->n_parts = of->n_prompts;
+    a->parts = (struct part *)(void *)(a->choices + n);
+    for (int i = 0; i < a->n_parts; i++)
+        a->parts[i] = (struct part){ .a = a, .first = i * of->n };
     a->asked_ns = progress_now_ns();
     a->form = (struct form){ .ops = form_ops(of->form), .kind = of->form, .stream = of->stream, .usage = of->usage,
                              .logprobs = of->logprobs, .opaque = of->opaque, .created = (int64_t)time(NULL), .model = s->name, .t = s->t,
-                             .echo = of->echo };
+                             .echo = of->echo, .each = of->n };
     of->echo = (struct buffer){ .pool = of->echo.pool };
     for (int i = 0; i < a->n; i++)
         form_choice_init(&a->choices[i], &s->pool);
-    atomic_init(&a->holders, 2);
+    atomic_init(&a->holders, 1);
+    atomic_init(&a->taken, a->n_parts == 1);
     pthread_mutex_init(&a->begins, NULL);
-    int n = snprintf(a->form.id, FORM_ID, "%s", a->form.ops->id);
+    int at = snprintf(a->form.id, FORM_ID, "%s", a->form.ops->id);
     if (getrandom(random, sizeof random, 0) != sizeof random)
         memcpy(random, &a->asked_ns, sizeof a->asked_ns);
     for (size_t i = 0; i < sizeof random; i++)
-        n += snprintf(a->form.id + n, FORM_ID - (size_t)n, "%02x", random[i]);
+        at += snprintf(a->form.id + at, FORM_ID - (size_t)at, "%02x", random[i]);
     call_hold(c);
     return a;
 }
@@ -333,31 +377,54 @@ static void refuse(struct server *s, struct call *c, enum ask_form form, const s
     buffer_drop(&b);
 }
 
+static int submit(struct answer *a, struct ask *of, int i, struct thermo_error *e)
+{
+    struct err why;
+    uint64_t number = 0;
+    if (ask_turn(of, i, &why) < 0) {
+        *e = (struct thermo_error){ .code = THERMO_E_MEMORY, .message = "out of memory for a request" };
+        return THERMO_E_MEMORY;
+    }
+    const struct thermo_request q = { .size = sizeof q, .fields = of->fields.at, .fields_bytes = of->fields.len };
+    models_hold(a->s->models); /* until it ends */
+    atomic_fetch_add(&a->holders, 1);
+    int r = thermo_submit(a->s->t, &q, sink, &a->parts[i], &number, e);
+    if (r < 0) {
+        models_leave(a->s->models, 1);
+        atomic_fetch_sub(&a->holders, 1); /* the caller has one */
+        return r;
+    }
+    atomic_store(&a->parts[i].number, number);
+    if (atomic_load(&a->gone))
+        thermo_cancel(a->s->t, number);
+    return 0;
+}
+
 void answer_begin(struct server *s, struct call *c, struct ask *of)
 {
     struct answer *a = new_answer(s, c, of);
     struct thermo_error e = { 0 };
-    const struct thermo_request q = { .size = sizeof q, .fields = of->fields.at, .fields_bytes = of->fields.len };
-    uint64_t number = 0;
+    int r = 0;
     if (!a) {
         server_error(s, c, 503, NULL, NULL, "out of memory for an answer");
         return;
     }
     list(s, a);
-    models_hold(s->models); /* until it ends */
     if (call_on_gone(c, left, a))
         atomic_store(&a->gone, 1);
-    int r = thermo_submit(s->t, &q, sink, a, &number, &e);
+    for (int i = 0; i < a->n_parts && r == 0; i++)
+        r = submit(a, of, i, &e);
     if (r < 0) {
         call_on_gone(c, NULL, NULL);
+        atomic_store(&a->refused, 1);
+        atomic_store(&a->gone, 1);
+        cancel(a);
         unlist(s, a);
-        models_leave(s->models, 1);
         refuse(s, c, of->form, &e);
-        release(a);
     } else {
-        atomic_store(&a->number, number);
-        if (atomic_load(&a->gone))
-            thermo_cancel(s->t, number);
+        atomic_store(&a->taken, 1);
+        if (a->n_parts > 1)
+            thermo_wake(s->t);
         begin(a);
         call_keep_alive(c, JSON, a->form.stream ? a->form.ops->alive : " ");
     }

@@ -228,21 +228,33 @@ static int read_all(const struct js *j, struct ask *a, struct err *e)
 
 int ask_read(const struct js *j, enum ask_form form, struct pool *pool, struct ask *out, struct err *e)
 {
-    *out = (struct ask){ .form = form, .n = 1, .echo.pool = pool };
+    *out = (struct ask){ .form = form, .n = 1, .n_prompts = 1, .echo.pool = pool };
     int r = fields_check(j, &forms[form].fields->row, sizeof(struct field), "the body", e);
     if (r == 0)
         r = buffer_put(&out->fields, "{", 1, 1) < 0 ? ask_no_memory(e) : check_twice(j, e);
     if (r == 0)
         r = read_all(j, out, e);
-    if (r == 0 && (buffer_put(&out->fields, "}", 1, 1) < 0 || out->fields.failed))
-        r = ask_no_memory(e);
+    out->common = out->fields.len;
+    r = r < 0 ? r : ask_turn(out, 0, e);
     if (r < 0)
         ask_done(out);
     return r;
 }
 
+int ask_turn(struct ask *a, int i, struct err *e)
+{
+    const char *prompt = a->prompts.len ? a->prompts.at : "";
+    for (a->fields.len = a->common; i > 0; i--)
+        prompt += strlen(prompt) + 1;
+    if (*prompt && a->fields.len > 1)
+        buffer_put(&a->fields, ",", 1, 1);
+    buffer_put(&a->fields, prompt, strlen(prompt), 1);
+    return buffer_put(&a->fields, "}", 1, 1) < 0 || a->fields.failed || a->prompts.failed ? ask_no_memory(e) : 0;
+}
+
 void ask_done(struct ask *a)
 {
+    buffer_drop(&a->prompts);
     buffer_drop(&a->fields);
     buffer_drop(&a->echo);
 }

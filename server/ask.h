@@ -16,15 +16,20 @@ enum ask_form { ASK_CHAT, ASK_TEXT, ASK_MESSAGES, ASK_RESPONSES }; /* chat/compl
 struct ask {
     enum ask_form form;
     int stream, usage;       /* usage: a chunk with counts at a stream's end */
-    int n, logprobs;         /* choices; whether tokens have log-probabilities */
+    int n, logprobs;         /* choices of each prompt; whether tokens have log-probabilities */
+    int n_prompts;
     int opaque;              /* responses: thoughts are sent as encrypted_content, too, and come back as that */
-    struct buffer fields;    /* a JSON object, for the library */
-    struct buffer echo;      /* of the request, for the answer. Completions: the prompt, escaped; responses: fields, each behind a comma */
+    struct buffer fields;    /* a JSON object, for the library, of the first prompt */
+    struct buffer prompts;   /* of several: a field of each, ended by NUL, */
+    size_t common;           /* behind so many bytes of fields */
+    struct buffer echo;      /* of the request, for the answer. Completions: prompts, escaped, each ended by NUL; responses: fields, each
+                              * behind a comma */
 };
 
 /* pool: of what stays with the answer. ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */
 int ask_read(const struct js *body, enum ask_form form, struct pool *pool, struct ask *out, struct err *e);
 void ask_done(struct ask *a); /* accepts a zeroed one */
+int ask_turn(struct ask *a, int i, struct err *e); /* fields are those of the i-th prompt */
 
 /* The field that a message quotes first; theirs: it is the library's, and gets the endpoint's name: "temperature" for "temp". "": none. */
 #define ASK_NAME 48

@@ -19,35 +19,47 @@ static int read_options(struct ask *a, const struct field *f, const struct js *b
     return r;
 }
 
-/* A string, or an array of one, or token ids. */
-static int read_prompt(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+/* The i-th of what "prompt" says: a string, or token ids, or an array of either. NULL: behind the last. */
+static const struct js *prompt_of(const struct js *v, size_t i)
 {
     int64_t id;
-    (void)body;
-    if (js_str(v))
-        return ask_add_json(a, f->to, v, e);
-    if (js_is_array(v) && js_len(v) == 1 && js_str(js_at(v, 0)))
-        return ask_add_json(a, f->to, js_at(v, 0), e);
-    if (js_is_array(v) && js_len(v) > 0 && js_int(js_at(v, 0), &id))
-        return ask_add_json(a, "tokens", v, e);
-    if (js_is_array(v) && js_len(v) == 1 && js_is_array(js_at(v, 0)))
-        return ask_add_json(a, "tokens", js_at(v, 0), e);
-    return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids; one prompt a request");
+    int several = js_is_array(v) && js_len(v) > 0 && !js_int(js_at(v, 0), &id);
+    return several ? js_at(v, i) : i ? NULL : v;
 }
 
-/* The prompt stands before each answer. */
+static int read_prompt(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    const struct js *p;
+    (void)body;
+    for (a->n_prompts = 0; (p = prompt_of(v, (size_t)a->n_prompts)); a->n_prompts++) {
+        if (!js_str(p) && !(js_is_array(p) && js_len(p)))
+            return err_set(e, ERR_FORMAT, "\"prompt\" is not a string or an array of token ids, or an array of such");
+        char *text = js_text(p, 0, 0);
+        int bad = !text || buffer_printf(&a->prompts, "\"%s\":", js_str(p) ? f->to : "tokens") < 0 ||
+                  buffer_put(&a->prompts, text, strlen(text) + 1, 1) < 0;
+        free(text);
+        if (bad)
+            return ask_no_memory(e);
+    }
+    return 0;
+}
+
+/* The prompt stands before each of its answers. */
 static int read_echo(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
-    const struct js *prompt = js_get(body, "prompt");
-    const char *text = js_str(prompt) ? js_str(prompt) : js_len(prompt) == 1 ? js_str(js_at(prompt, 0)) : NULL;
+    const struct js *p;
     int r = ask_bool(a, f, body, v, e);
     if (r < 0 || !js_bool(v))
         return r;
-    if (!text)
-        return err_set(e, ERR_UNSUPPORTED, "\"echo\" is of a \"prompt\" that is a text");
     if (fields_given(js_get(body, "logprobs")))
         return err_set(e, ERR_UNSUPPORTED, "\"echo\": log-probabilities of a prompt are not computed; without \"logprobs\"");
-    return buffer_escape(&a->echo, text, strlen(text), 0) < 0 ? ask_no_memory(e) : 0;
+    for (size_t i = 0; (p = prompt_of(js_get(body, "prompt"), i)); i++) {
+        if (!js_str(p))
+            return err_set(e, ERR_UNSUPPORTED, "\"echo\" is of a \"prompt\" that is a text");
+        if (buffer_escape(&a->echo, js_str(p), strlen(js_str(p)), 0) < 0 || buffer_put(&a->echo, "", 1, 0) < 0)
+            return ask_no_memory(e);
+    }
+    return 0;
 }
 
 /* chat_template_kwargs, and reasoning_effort as a variable of that name. */
@@ -143,7 +155,7 @@ const struct field ask_chat_fields[] = {
     RANGE("max_tokens", ask_length, "n", -1, 0x1p53),
     DEFAULT("best_of", "1", "\"n\" says how many there are, and each is sent"),
     READ("echo", read_echo, NULL),
-    IF_EMPTY("suffix", "models continue a text"),
+    READ("suffix", ask_copy, "suffix"),
     RANGE("logprobs", read_tops, "logprobs", 0, 20),
     LAST
 };

@@ -148,13 +148,23 @@ static void end_event(const struct form *f, const struct form_choice *c, struct 
     buffer_printf(b, "}]%s}\n\n", f->usage ? ",\"usage\":null" : "");
 }
 
+/* The prompt that a choice goes on from, where the answer begins with it. */
+static void put_echo(const struct form *f, struct buffer *b, int choice)
+{
+    const char *text = f->echo.len ? f->echo.at : "";
+    for (int i = choice / f->each; i > 0 && f->echo.len; i--)
+        text += strlen(text) + 1;
+    b->failed |= f->echo.failed;
+    buffer_put(b, text, strlen(text), 1);
+}
+
 static void put_first(const struct form *f, struct buffer *b, int choice)
 {
     if (f->kind == ASK_TEXT && !f->echo.len)
         return;
     begin_event(f, b, choice);
     if (f->kind == ASK_TEXT)
-        form_append(b, &f->echo);
+        put_echo(f, b, choice);
     else
         buffer_printf(b, "\"role\":\"assistant\",\"content\":\"\"");
     end_event(f, NULL, b, NULL, NULL);
@@ -310,7 +320,7 @@ static void put_choice(const struct form *f, struct buffer *b, const struct form
         buffer_printf(b, "null");
     } else {
         buffer_put(b, "\"", 1, 1);
-        form_append(b, &f->echo);
+        put_echo(f, b, index);
         form_append(b, &c->text);
         buffer_put(b, "\"", 1, 1);
     }

@@ -20,7 +20,8 @@ struct form {
     int64_t created;
     const char *model;
     struct thermo *t;            /* pieces of tokens */
-    struct buffer echo;          /* as of struct ask */
+    struct buffer echo;          /* as of struct ask, and */
+    int each;                    /* choices of each prompt */
 };
 
 /* One of an answer's texts: what is known of it, and what is gathered of it where that is needed. */

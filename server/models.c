@@ -249,13 +249,14 @@ static void drop_left(struct models *m)
     }
 }
 
-static void set(struct server *s, struct thermo *t, const struct model *of, int sequences, int context)
+static void set(struct server *s, struct thermo *t, const struct model *of, int64_t sequences, int64_t places, int64_t context)
 {
     pthread_mutex_lock(&s->lock);
     s->t = t;
     s->name = of ? of->name : NULL;
-    s->sequences = sequences;
-    s->context = context;
+    s->sequences = (int)sequences;
+    s->places = (int)places;
+    s->context = (int)context;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -264,7 +265,7 @@ static void unload(struct models *m)
     struct thermo *t = m->s->t;
     const char *name = m->open->name;
     m->open = NULL;
-    set(m->s, NULL, NULL, 0, 0);
+    set(m->s, NULL, NULL, 0, 0, 0);
     pthread_mutex_unlock(&m->lock);
     thermo_close(t);
 #ifdef __GLIBC__
@@ -275,12 +276,13 @@ static void unload(struct models *m)
 }
 
 /* Limits of the model that is open. */
-static int look(struct thermo *t, int64_t *sequences, int64_t *context, struct thermo_error *e)
+static int look(struct thermo *t, int64_t *sequences, int64_t *places, int64_t *context, struct thermo_error *e)
 {
     struct err why;
     char *text = thermo_describe(t);
     struct js *j = text ? js_parse(text, strlen(text), "the model", &why) : NULL;
-    const int ok = js_int(js_get(j, "sequences"), sequences) && js_int(js_get(j, "context"), context);
+    const int ok = js_int(js_get(j, "sequences"), sequences) && js_int(js_get(j, "requests"), places) &&
+                   js_int(js_get(j, "context"), context);
     js_free(j);
     thermo_free(text);
     if (ok)
@@ -309,14 +311,14 @@ static void load(struct models *m, struct model *of)
     struct thermo *t = NULL;
     struct thermo_error e = { 0 };
     char why[768];
-    int64_t sequences = 0, context = 0;
+    int64_t sequences = 0, places = 0, context = 0;
     const uint64_t limit = m->limit;
     m->opening = of;
     m->cancel = 0;
     pthread_mutex_unlock(&m->lock);
     int r = open_within(m, of, limit, &t, &e);
     if (r == 0)
-        r = look(t, &sequences, &context, &e);
+        r = look(t, &sequences, &places, &context, &e);
     if (r < 0)
         thermo_close(t);
     pthread_mutex_lock(&m->lock);
@@ -329,7 +331,7 @@ static void load(struct models *m, struct model *of)
         m->loads++;
         of->since = (int64_t)time(NULL);
         of->context = (int)context;
-        set(m->s, t, of, (int)sequences, (int)context);
+        set(m->s, t, of, sequences, places, context);
         if (!m->boot)
             log_info("model '%s' is loaded", of->name);
     } else if (!m->draining) {

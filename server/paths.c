@@ -299,12 +299,15 @@ static int read_ask(struct server *s, struct call *c, enum ask_form form, struct
     }
     js_free(j);
     call_drop_body(c);
-    if (r == 0 && a->n > s->sequences) {
+    if (r == 0 && a->n > s->sequences)
         r = err_set(&e, ERR_LIMIT, "\"n\" is %d; there are %d sequences (--sequences, and thermo-plan's --max-batch)", a->n, s->sequences);
+    else if (r == 0 && a->n_prompts > s->places / a->n)
+        r = err_set(&e, ERR_LIMIT, "\"prompt\" has %d prompts, with %d answers each; there are %d places for answers (four times "
+                    "--sequences)", a->n_prompts, a->n, s->places);
+    if (r < 0) {
         ask_done(a);
-    }
-    if (r < 0)
         bad(s, c, r, e.msg);
+    }
     return r;
 }
 

@@ -24,7 +24,7 @@ struct server {
     struct models *models;            /* which lends what follows, until it is given back (models.h): */
     struct thermo *t;
     const char *name;                 /* in answers */
-    int sequences, context;
+    int sequences, places, context;   /* places: requests that are made or wait, at most */
     int entered;                      /* the worker's: its call has it */
     struct pool pool;
     size_t body_max, json_max;

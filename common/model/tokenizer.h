@@ -79,6 +79,10 @@ const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *len);
  * many, and the names of the first, separated by commas, into out. */
 int tokenizer_retyped(const struct tokenizer *t, char *out, size_t cap);
 
+/* What stands before the text before a gap, before the text behind it, and before what fills it: 0; -1: the vocabulary has no such tokens,
+ * by keys or by known names. */
+int tokenizer_infill(const struct tokenizer *t, int32_t ids[3]);
+
 /* End of sequence, turn or text: what the keys name, and control tokens of known names. */
 int tokenizer_is_eog(const struct tokenizer *t, int32_t id);
 

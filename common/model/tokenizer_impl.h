@@ -13,6 +13,8 @@ enum token_type {
 };
 #define TOKEN_EOG    0x80u /* flags beside the type */
 #define TOKEN_RSTRIP 0x40u /* takes the white space behind it */
+#define TOKEN_INFILL 0x08u /* what tokenizer_infill has, shifted by its place there */
+_Static_assert(TOKEN_TYPES <= TOKEN_INFILL, "flags are above types");
 
 enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_RWKV, TOKENIZER_UNIGRAM };
 
@@ -62,7 +64,7 @@ struct tokenizer {
 
 static inline enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
 {
-    return (enum token_type)(t->type[id] & ~(TOKEN_EOG | TOKEN_RSTRIP));
+    return (enum token_type)(t->type[id] & (TOKEN_INFILL - 1));
 }
 
 /* Matched in text as a whole, never made by merging. */

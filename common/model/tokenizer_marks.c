@@ -169,6 +169,43 @@ static void mark_end(struct tokenizer *t, int32_t id)
         t->type[id] |= TOKEN_EOG;
 }
 
+/* Key, older key, and names; the first that there is counts. */
+static const char *const infill[3][9] = {
+    { "fim_pre", "prefix", "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<|code_prefix|>", "<｜fim▁begin｜>", "<PRE>", NULL },
+    { "fim_suf", "suffix", "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<|code_suffix|>", "<｜fim▁hole｜>", "<SUF>", NULL },
+    { "fim_mid", "middle", "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<|code_middle|>", "<｜fim▁end｜>", "<MID>", NULL },
+};
+
+static void find_infill(struct tokenizer *t, const struct gguf *g)
+{
+    for (int i = 0; i < 3; i++) {
+        uint32_t id = UINT32_MAX;
+        for (int k = 0; infill[i][k] && id >= (uint32_t)t->n_vocab; k++) {
+            char key[64];
+            struct err none;
+            snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", infill[i][k]);
+            if (k >= 2)
+                id = (uint32_t)tokenizer_find(t, infill[i][k]);
+            else if (gguf_get_u32(g, key, &id, &none) <= 0)
+                id = UINT32_MAX;
+        }
+        if (id < (uint32_t)t->n_vocab)
+            t->type[id] |= (uint8_t)(TOKEN_INFILL << i);
+    }
+}
+
+int tokenizer_infill(const struct tokenizer *t, int32_t ids[3])
+{
+    int found = 0;
+    for (int i = 0; i < 3; i++) {
+        ids[i] = 0;
+        while (ids[i] < t->n_vocab && !(t->type[ids[i]] & (TOKEN_INFILL << i)))
+            ids[i]++;
+        found += ids[i] < t->n_vocab;
+    }
+    return found == 3 ? 0 : -1;
+}
+
 /* Tokens that end a generation: those the keys name, and those that are known by their text. In gpt-oss a message ends with
  * <|end|> and an answer, which has several, with one of two others. */
 int tokenizer_marks_ends(struct tokenizer *t, const struct gguf *g, struct err *e)
@@ -176,6 +213,7 @@ int tokenizer_marks_ends(struct tokenizer *t, const struct gguf *g, struct err *
     static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
                                         "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
                                         "tokenizer.ggml.fim_sep_token_id" }; /* behind these another file begins */
+    find_infill(t, g);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int32_t id;
         int r = tokenizer_special_id(t, g, keys[i], i ? -1 : t->kind == TOKENIZER_SPM ? 2 : t->kind == TOKENIZER_UNIGRAM ? 1 : -1, &id, e);

@@ -195,6 +195,33 @@ def several(s):
     point(e['param'] == 'top_logprobs', 'top_logprobs without logprobs', str(e))
 
 
+def prompts(s):
+    """Several prompts of one request, each as it is alone."""
+    ids = json.loads(s.ask('/tokenize', {'content': 'The king', 'add_special': True})[2])['tokens']
+    how = {'max_tokens': 12, 'temperature': 1, 'seed': 5}
+    asked = ['Once upon', ids, 'A "cat"\n', [ids[0]]]
+    alone = [json.loads(s.ask('/v1/completions', {**how, 'prompt': p, 'n': 2})[2]) for p in asked]
+    want = [c['text'] for a in alone for c in a['choices']]
+    a = json.loads(s.ask('/v1/completions', {**how, 'prompt': asked, 'n': 2})[2])
+    point([c['text'] for c in a['choices']] == want and [c['index'] for c in a['choices']] == list(range(8)) and len(set(want)) > 4, 'four prompts, two answers to each: as alone', f'{a}\n{want}')
+    point(all(a['usage'][k] == sum(x['usage'][k] for x in alone) for k in ('prompt_tokens', 'completion_tokens', 'total_tokens')), 'usage is of all of them', f"{a['usage']}")
+    for echo in (False, True):
+        strings = [p for p in asked if isinstance(p, str)] if echo else asked
+        events = s.events('/v1/completions', {**how, 'prompt': strings, 'n': 2, 'echo': echo, 'stream_options': {'include_usage': True}})
+        got = [''.join(e['choices'][0]['text'] for e in events if e['choices'] and e['choices'][0]['index'] == i) for i in range(2 * len(strings))]
+        expect = [strings[i // 2] + want[2 * asked.index(strings[i // 2]) + i % 2] for i in range(len(got))] if echo else want
+        ends = sorted(e['choices'][0]['index'] for e in events if e['choices'] and e['choices'][0]['finish_reason'])
+        point(got == expect and ends == list(range(len(got))) and events[-1]['usage']['completion_tokens'] >= len(got), f'streamed, echo {echo}', f'{got}\n{expect}\n{ends}')
+    events = s.events('/v1/completions', {'prompt': ['a', 'b', 'c'], 'max_tokens': 0, 'echo': True})
+    point([e['choices'][0]['text'] for e in events if e['choices'][0]['text']] == ['a', 'b', 'c'] and sum(e['choices'][0]['finish_reason'] == 'length' for e in events) == 3,
+          'what ends at once does so after all have been taken', str(events))
+    for body, words in (({'prompt': ['a'] * 33}, '32 places'), ({'prompt': ['a'] * 17, 'n': 2}, '32 places')):
+        e = error_of(s.ask('/v1/completions', body), 400)
+        point(e['param'] == 'prompt' and words in e['message'], f'more prompts than there are places: 400, {words}', str(e))
+    while open_ones(s):
+        time.sleep(0.01)
+
+
 def shaped(s):
     """Answers that are JSON of a schema; calls of tools."""
     schema = {'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 8}, 'n': {'type': 'integer', 'minimum': 0, 'maximum': 99}},
@@ -273,8 +300,9 @@ def texts(s):
     free = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1})[2])['usage']['prompt_tokens']
     point(forced < free, 'and are found in a prompt that asks for it', f'{forced} {free}')
     for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/tokenize', {'content': 'x', 'add_special': 1}, 'add_special'), ('/tokenize', {'content': 'x', 'with_pieces': 'no'}, 'with_pieces'),
-                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
-                              ('/v1/completions', {'prompt': ['a', 'b']}, 'prompt'), ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
+                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': 'x', 'suffix': 'y'}, 'suffix'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+                              ('/v1/completions', {'prompt': ['a', 3]}, 'prompt'), ('/v1/completions', {'prompt': []}, 'prompt'), ('/v1/completions', {'prompt': ['a', []]}, 'prompt'), ('/v1/completions', {'prompt': ['a', 'word ' * 400]}, 'prompt'),
+                              ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)
         point(e['param'] == param, f'{path} {body}: 400', str(e))
     for path in ('/props', '/v1/props'):
@@ -379,10 +407,20 @@ def full(s):
             c.close()
     point(statuses.count(200) == 32 and statuses.count(429) == 8 and len(after) == 8 and all(1 <= x <= 60 for x in after), '32 places, 40 requests: 8 are 429',
           f'{statuses} {after}')
+    for c in open_[:1]:
+        c.close()
+    while len(open_ones(s)) > 31:
+        time.sleep(0.01)
+    failed = metric(s, 'requests_refused_total')
+    for stream in (False, True):
+        r = s.ask('/v1/completions', {'prompt': ['a', 'b', 'c'], 'stream': stream})
+        point(r[0] == 429 and 'retry-after' in r[1], f'three prompts where one place is free: 429, stream {stream}', str(r))
     for c in open_:
         c.close()
     while open_ones(s):
         time.sleep(0.01)
+    a = json.loads(s.ask('/v1/completions', {'prompt': ['a'] * 32, 'max_tokens': 2})[2])
+    point(len(a['choices']) == 32 and metric(s, 'requests_refused_total') == failed + 2, 'and no place was kept', str(a))
 
 
 def slow():
@@ -500,6 +538,7 @@ def main():
     whole(s)
     errors(s)
     several(s)
+    prompts(s)
     shaped(s)
     texts(s)
     targets(s)

@@ -83,11 +83,14 @@ static void body(const char *text, size_t n, enum ask_form form)
     char param[ASK_NAME];
     struct js *j = js_parse_within(text, n, 1 << 20, "the body", &e);
     int r = j ? ask_read(j, form, NULL, &a, &e) : e.code;
-    if (r == 0 && (a.n < 1 || a.n > 4096))
+    if (r == 0 && (a.n < 1 || a.n > 4096 || a.n_prompts < 1))
         abort();
-    if (r == 0)
+    for (int i = 0; i < a.n_prompts && r == 0; i++) {
+        if (ask_turn(&a, i, &e) < 0)
+            abort();
         submit(&a);
-    else if (!e.msg[0])
+    }
+    if (r < 0 && !e.msg[0])
         abort();
     ask_param(form, e.msg, 1, param);
     ask_done(&a);

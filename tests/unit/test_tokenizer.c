@@ -327,6 +327,37 @@ static const char *print_all(const char *text)
     return o;
 }
 
+/* Tokens of gaps, by names and by keys, which count before names. */
+static void gaps(void)
+{
+    static const struct { const char *names[3]; int keys; } cases[] = {
+        { { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>" }, 0 },
+        { { "<\357\275\234fim\342\226\201begin\357\275\234>", "<\357\275\234fim\342\226\201hole\357\275\234>",
+            "<\357\275\234fim\342\226\201end\357\275\234>" }, 0 },
+        { { "one", "two", "three" }, 1 }, { { "<fim_middle>", "<fim_prefix>", "<fim_suffix>" }, 1 }, { { "<PRE>", "<SUF>", "other" }, 0 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *names = cases[i].names, *tokens[] = { "<unk>", "<s>", "</s>", "a", names[0], names[1], names[2] };
+        static const int32_t types[] = { 2, 3, 3, 1, 3, 3, 3 };
+        static const float scores[7];
+        struct gguf_writer *w;
+        int32_t ids[3];
+        int code;
+        tiny_check(gguf_writer_new(&w, &e), &e);
+        tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "llama", &e), &e);
+        tiny_strings(w, "tokenizer.ggml.tokens", tokens, 7);
+        tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, 7);
+        tiny_array32(w, "tokenizer.ggml.scores", GGUF_F32, scores, 7);
+        for (int k = 0; k < 3 && cases[i].keys; k++)
+            tiny_check(gguf_writer_u32(w, (const char *[]){ "tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.suffix_token_id",
+                                                            "tokenizer.ggml.fim_mid_token_id" }[k], (uint32_t)(4 + k), &e), &e);
+        struct tokenizer *t = sample_tokenizer(w, "gaps", &code, &e);
+        int found = tokenizer_infill(t, ids) == 0;
+        CHECK(i == 4 ? !found : found && ids[0] == 4 && ids[1] == 5 && ids[2] == 6);
+        tokenizer_close(t);
+    }
+}
+
 enum { HE = 256, LL, HELL, HELLO, SP_HE, END, NL2, D12, D123, BPE_N };
 
 static struct tokenizer *bpe(const char *pre, const char *const *merges, int n_merges, int *code)
@@ -587,6 +618,7 @@ int main(void)
     embedded();
     spm_rules();
     spm_refusals();
+    gaps();
     bpe_rules();
     return test_done();
 }

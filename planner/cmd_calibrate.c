@@ -278,7 +278,7 @@ int cmd_calibrate(int argc, char **argv)
         { .name = "plan", .type = OPT_STRING, .dest = &w.plan, .arg = "PLAN.json", .required = 1, .file = OPT_READ,
           .help = "The plan that ran." },
         { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .required = 1, .file = OPT_READ,
-          .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
+          .help = "What thermo-run generate --json or bench --json printed; repeatable." },
         { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1, .file = OPT_READ_DB,
           .update_if = &w.store,
           .help = "The hardware database that the plan was made from." },

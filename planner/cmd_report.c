@@ -84,7 +84,7 @@ int cmd_report(int argc, char **argv)
     struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
     const struct opt own[] = {
         { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .file = OPT_READ,
-          .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
+          .help = "What thermo-run generate --json or bench --json printed; repeatable." },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Page to write." },
         { .name = "no-gains", .type = OPT_FLAG, .dest = &w.no_gains,

@@ -1,31 +1,31 @@
 /* thermo-run bench: speed of prompt processing (pp) and text generation (tg), named and averaged as
  * users of llama-bench know it, with what a budgeted engine has to say beside it. */
 #include "common/base/file.h"
-#include "common/base/print.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 
+#include "runtime/bench.h"
 #include "runtime/cmd.h"
-#include "runtime/machine.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 #include "runtime/session/session.h"
 #include "runtime/setup.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_REPEATS 1000
-#define MAX_SIZES 16 /* numbers of sequences */
+#define MAX_LIST 16 /* numbers of an option */
 #define MAX_SEQUENCES 1024
+#define USUAL_PP 512
 #define USUAL_TG 128 /* tokens of a generation test */
 
 static const struct opt_usage usage = {
     "thermo-run bench", "",
-    "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text "
+    "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens; ppN+tgM, one behind the other; '@ dN', each "
+    "behind N positions that are filled before and not timed. Time includes all that a pass waits for. Generation starts from a text "
     "(by default the beginning-of-text token) and samples at temperature 0.8, so that the neurons that fire are those "
     "of text and not of noise; the seed is 1 for the warm-up, then 2, 3, ..., so that no text comes twice. Mean and "
     "standard deviation over the repetitions, after one warm-up. With --text the generation test decodes that text, "
@@ -35,28 +35,24 @@ static const struct opt_usage usage = {
     "same beginning, but with --text each begins at a place of its own. Ctrl-C ends it after the "
     "token in hand and prints what was measured until then (exit status 130).",
     "  thermo-run bench --model m.thermo --plan p.json\n"
-    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
+    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 512,1024 -n 64,128 -d 0,4096 -r 3 -o jsonl\n"
     "  thermo-run bench --model m.thermo --plan p.json -p 0 -n 64 --sequences 1,2,4,8\n",
     NULL
 };
 
-enum { OUT_MD, OUT_JSON, OUT_CSV };
-static const char *const outputs[] = { "md", "json", "csv", NULL };
+static const char *const outputs[] = { "md", "json", "jsonl", "csv", "sql", NULL }; /* enum bench_form */
+
+/* Numbers of an option, of which a pair may have two; n 0: it was not given. */
+struct list {
+    const char *given;
+    int n, v[MAX_LIST][2];
+};
 
 struct args {
     struct setup_args setup;
-    int pp, tg, repeats, output, no_warmup;
-    const char *prompt_file, *text_file, *sequences;
-    int sizes[MAX_SIZES], n_sizes;
-};
-
-struct test {
-    char name[32];
-    int n, done;                   /* tokens of each sequence; repetitions that were finished */
-    int sequences;
-    double rate[MAX_REPEATS];      /* tokens per second */
-    uint64_t ns, ttft_ns, at;      /* sums over repetitions; at: positions of the first token */
-    struct engine_stats s;
+    int repeats, output, no_warmup, json;
+    const char *prompt_file, *text_file;
+    struct list pp, tg, pg, depth, sequences;
 };
 
 struct bench {
@@ -67,53 +63,72 @@ struct bench {
         struct session session;
         int32_t id;                /* sampled last */
         int word;                  /* of --text, the next one */
-    } *seqs;                       /* [n_seqs], all of one text each; the first alone has prompts */
+    } *seqs;                       /* [n_seqs], all of one text each */
     struct session_part *parts;    /* [n_seqs] */
     int n_seqs;
     int32_t *text;                 /* ids to take prompts from */
     int n_text;
     int32_t *words;                /* --text: what generation decodes; else NULL */
     int n_words;
-    struct test tests[1 + MAX_SIZES];
+    struct bench_test *tests;      /* [most_tests] */
     int n_tests, interrupted;
     int made;                      /* tokens of the repetition that runs */
 };
 
-static int parse_sizes(struct args *a, struct err *e)
+/* "64", "64,128"; of pairs "512,128", several with ';' between them. */
+static int parse_list(const char *option, struct list *l, int of_pair, int least, int most, struct err *e)
 {
-    const char *p = a->sequences ? a->sequences : "1";
-    do {
-        char *end;
-        long n = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : 0;
-        if (n < 1 || n > MAX_SEQUENCES || (*end && *end != ','))
-            return err_set(e, ERR_USAGE, "--sequences '%s': numbers from 1 to %d with commas between them are needed", a->sequences,
-                           MAX_SEQUENCES);
-        if (a->n_sizes == MAX_SIZES)
-            return err_set(e, ERR_USAGE, "--sequences '%s': more than the limit of %d numbers", a->sequences, MAX_SIZES);
-        a->sizes[a->n_sizes++] = (int)n;
-        p = *end ? end + 1 : end;
-    } while (*p || p[-1] == ',');
+    for (const char *p = l->given; p; l->n++) {
+        for (int i = 0; i < of_pair; i++) {
+            char *end;
+            long n = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1;
+            if (n < least || n > most || (*end && *end != ',' && *end != ';') || (i + 1 < of_pair && *end != ','))
+                return err_set(e, ERR_USAGE, "--%s '%s': %s from %d to %d are needed, as %s", option, l->given,
+                               of_pair > 1 ? "pairs of numbers" : "numbers", least, most,
+                               of_pair > 1 ? "512,128 or '512,128;64,16'" : "64 or 64,128");
+            if (l->n == MAX_LIST)
+                return err_set(e, ERR_USAGE, "--%s '%s': more than the limit of %d", option, l->given, MAX_LIST);
+            l->v[l->n][i] = (int)n;
+            p = *end ? end + 1 : i + 1 < of_pair ? end : NULL;
+        }
+    }
     return 0;
+}
+
+static int parse_lists(struct args *a, struct err *e)
+{
+    int r = parse_list("n-prompt", &a->pp, 1, 0, MODEL_MAX_CONTEXT, e);
+    r = r ? r : parse_list("n-gen", &a->tg, 1, 0, MODEL_MAX_CONTEXT, e);
+    r = r ? r : parse_list("prompt-gen", &a->pg, 2, 1, MODEL_MAX_CONTEXT, e);
+    r = r ? r : parse_list("n-depth", &a->depth, 1, 0, MODEL_MAX_CONTEXT, e);
+    r = r ? r : parse_list("sequences", &a->sequences, 1, 1, MAX_SEQUENCES, e);
+    if (r == 0 && !a->depth.n)
+        a->depth.n = 1; /* 0 */
+    if (r == 0 && !a->sequences.n)
+        a->sequences.v[a->sequences.n++][0] = 1;
+    return r;
 }
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + 10] = { 0 };
+    struct opt o[SETUP_OPTIONS + 13] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
-        { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N",
-          .min = 0, .max = MODEL_MAX_CONTEXT,
-          .help = "Tokens of the prompt test; 0: leave it out.", .def = "512, or the context" },
-        { .name = "n-gen", .short_name = 'n', .type = OPT_INT, .dest = &a->tg, .arg = "N",
-          .min = 0, .max = MODEL_MAX_CONTEXT,
-          .help = "Tokens of the generation test; 0: leave it out.", .def = "128, or the context" },
+        { .name = "n-prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->pp.given, .arg = "LIST",
+          .help = "Tokens of the prompt tests: a number or several, as 512,1024; 0: none.", .def = "512, or the context" },
+        { .name = "n-gen", .short_name = 'n', .type = OPT_STRING, .dest = &a->tg.given, .arg = "LIST",
+          .help = "Tokens of the generation tests; 0: none.", .def = "128, or the context" },
+        { .name = "prompt-gen", .type = OPT_STRING, .dest = &a->pg.given, .arg = "P,N",
+          .help = "A prompt of P tokens and N generated ones in one test; several with ';' between them. -pg is the same." },
+        { .name = "n-depth", .short_name = 'd', .type = OPT_STRING, .dest = &a->depth.given, .arg = "LIST", .def = "0",
+          .help = "Positions that are filled before each test, without being timed." },
         { .name = "repetitions", .short_name = 'r', .type = OPT_INT, .dest = &a->repeats, .arg = "N",
           .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
         { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .file = OPT_READ,
           .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
         { .name = "text", .type = OPT_STRING, .dest = &a->text_file, .arg = "FILE", .file = OPT_READ,
           .help = "Text that the generation test decodes; repeated where it is too short.", .def = "what it samples" },
-        { .name = "sequences", .type = OPT_STRING, .dest = &a->sequences, .arg = "LIST", .def = "1",
+        { .name = "sequences", .type = OPT_STRING, .dest = &a->sequences.given, .arg = "LIST", .def = "1",
           .help = "Texts that are generated together: a number or several, as 1,2,4,8; no more than the plan is for." },
         { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
           .help = "Do not run each test once before measuring." },
@@ -122,25 +137,39 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "no-cache", .type = OPT_FLAG, .dest = &a->setup.no_cache,
           .help = "Keep no cold neuron from one token to the next; for measurements." },
         { .name = "output", .short_name = 'o', .type = OPT_CHOICE, .dest = &a->output, .arg = "FORM",
-          .choices = outputs, .help = "md, json or csv.", .def = "md" },
+          .choices = outputs, .help = "Form of the results; all but md have llama-bench's columns, and more.", .def = "md" },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json,
+          .help = "One JSON object in place of that: the run's configuration, and of each test times by term (ffn contains stall) and "
+                  "neurons." },
     };
     memcpy(o + k, own, sizeof own);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run bench --help", argv[1]);
-    return r ? r : parse_sizes(a, e);
+    return r ? r : parse_lists(a, e);
+}
+
+static int most_sequences(const struct args *a)
+{
+    int most = 1;
+    for (int i = 0; i < a->sequences.n; i++)
+        most = a->sequences.v[i][0] > most ? a->sequences.v[i][0] : most;
+    return most;
+}
+
+static int most_tests(const struct args *a)
+{
+    return a->depth.n * ((a->pp.n ? a->pp.n : 1) + a->sequences.n * (a->tg.n ? a->tg.n : 1) + a->pg.n);
 }
 
 /* The plan has room for as many sequences as are asked for. */
 static int check_sizes(struct bench *b, struct err *e)
 {
     const struct args *a = b->a;
-    for (int i = 0; i < a->n_sizes; i++) {
-        if (a->sizes[i] > b->s->config.choice.max_batch)
-            return err_set(e, ERR_USAGE, "--sequences %d, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d'",
-                           a->sizes[i], a->setup.plan, b->s->config.choice.max_batch, a->sizes[i]);
-        b->n_seqs = a->sizes[i] > b->n_seqs ? a->sizes[i] : b->n_seqs;
-    }
+    b->n_seqs = most_sequences(a);
+    if (b->n_seqs > b->s->config.choice.max_batch)
+        return err_set(e, ERR_USAGE, "--sequences %d, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d'", b->n_seqs,
+                       a->setup.plan, b->s->config.choice.max_batch, b->n_seqs);
     b->seqs = calloc((size_t)b->n_seqs, sizeof *b->seqs);
     b->parts = calloc((size_t)b->n_seqs, sizeof *b->parts);
     return b->seqs && b->parts ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d sequences", b->n_seqs);
@@ -153,14 +182,15 @@ static int read_text(const struct bench *b, const char *path, int bos, size_t mo
     return r < 0 ? r : *n ? 0 : err_set(e, ERR_USAGE, "'%s' has no text", path);
 }
 
-/* Tokens of --text that all tests together decode. */
+/* Tokens of --text that all tests together decode, at most. */
 static size_t words_needed(const struct args *a, int context)
 {
-    int each = a->tg >= 0 ? a->tg : USUAL_TG, all = 1;
-    each = each < context ? each : context;
-    for (int i = 0; i < a->n_sizes; i++)
-        all = a->sizes[i] > all ? a->sizes[i] : all;
-    return (size_t)all * (size_t)a->n_sizes * (size_t)(a->repeats + 1) * (size_t)(each ? each : 1);
+    size_t each = a->tg.n ? 0 : (size_t)(USUAL_TG < context ? USUAL_TG : context);
+    for (int i = 0; i < a->tg.n; i++)
+        each += (size_t)(a->tg.v[i][0] < context ? a->tg.v[i][0] : context);
+    for (int i = 0; i < a->pg.n; i++)
+        each += (size_t)(a->pg.v[i][1] < context ? a->pg.v[i][1] : context);
+    return (size_t)most_sequences(a) * (size_t)a->sequences.n * (size_t)a->depth.n * (size_t)(a->repeats + 1) * (each ? each : 1);
 }
 
 /* Ids of the prompt file, and of the text to decode, which stay in memory: for setup_args.beside_of. */
@@ -196,11 +226,11 @@ static int get_text(struct bench *b, int need, struct err *e)
     return 0;
 }
 
-static int feed(struct bench *b, int n, struct err *e)
+static int feed(struct bench *b, struct sequence *q, int n, struct err *e)
 {
     for (int at = 0; at < n;) {
         int piece = n - at < b->n_text ? n - at : b->n_text, done;
-        int r = session_feed(&b->seqs[0].session, b->text, piece, SESSION_EXACT, &done, e);
+        int r = session_feed(&q->session, b->text, piece, SESSION_EXACT, &done, e);
         if (r < 0)
             return r;
         at += piece;
@@ -241,14 +271,32 @@ static int step(struct bench *b, int n, struct err *e)
     return r;
 }
 
-static int generate(struct bench *b, const struct test *t, uint64_t seed, struct err *e)
+static void sampling(struct bench *b, const struct bench_test *t, uint64_t seed)
 {
     struct sample_params p = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1 };
     for (int i = 0; i < t->sequences; i++) {
         p.seed = seed + (uint64_t)i * (MAX_REPEATS + 1);
         session_sampling(&b->seqs[i].session, &p);
     }
-    for (int i = 0; i < t->n; i++) {
+}
+
+/* What stands before a test, then a part of it, of each sequence; the next token is sampled where one is generated then. */
+static int fill(struct bench *b, const struct bench_test *t, int n, struct err *e)
+{
+    for (int i = 0; i < t->sequences && n > 0; i++) {
+        struct sequence *q = &b->seqs[i];
+        int r = feed(b, q, n, e);
+        if (r == 0 && t->tg && (r = session_sample(&q->session, e)) >= 0)
+            q->id = r;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int generate(struct bench *b, const struct bench_test *t, struct err *e)
+{
+    for (int i = 0; i < t->tg; i++) {
         int r = step(b, t->sequences, e);
         if (r < 0)
             return r;
@@ -281,186 +329,68 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->neurons_computed += s->neurons_computed;
 }
 
-static void name_test(struct test *t, const char *kind, int n)
+static void name_test(struct bench_test *t)
 {
-    t->n = n;
-    int len = snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+    int len = 0, cap = (int)sizeof t->name;
+    if (t->pp)
+        len += snprintf(t->name, sizeof t->name, "pp%d", t->pp);
+    if (t->tg)
+        len += snprintf(t->name + len, (size_t)(cap - len), "%stg%d", t->pp ? "+" : "", t->tg);
     if (t->sequences > 1)
-        snprintf(t->name + len, sizeof t->name - (size_t)len, "@%d", t->sequences);
+        len += snprintf(t->name + len, (size_t)(cap - len), "@%d", t->sequences);
+    if (t->depth)
+        snprintf(t->name + len, (size_t)(cap - len), " @ d%d", t->depth);
 }
 
 /* All texts of a test begin anew, where they would not fit otherwise; of --text each at a place of its own. */
-static void begin(struct bench *b, const struct test *t, int prompt)
+static void begin(struct bench *b, const struct bench_test *t)
 {
     for (int i = 0; i < b->n_seqs; i++) {
         struct sequence *q = &b->seqs[i];
         int used = i < t->sequences;
-        if (prompt || !b->words || !used || session_n_pos(&q->session) + t->n > b->s->config.choice.context)
+        if (t->pp || t->depth || !b->words || !used || session_n_pos(&q->session) + t->tg > b->s->config.choice.context)
             session_reset(&q->session);
         if (b->words && used && session_n_pos(&q->session) != session_n_pos(&b->seqs[0].session))
             session_reset(&q->session);
     }
 }
 
-/* Repetition i of a test; negative ones are warm-ups. Of a first one that is interrupted the tokens it made count. */
-static int once(struct bench *b, struct test *t, int i, struct err *e)
+/* Repetition i of a test; negative ones are warm-ups. Of a first one that is interrupted the tokens it made count, of prompts or generated
+ * ones alone. */
+static int once(struct bench *b, struct bench_test *t, int i, struct err *e)
 {
-    int prompt = t->name[0] == 'p';
-    begin(b, t, prompt);
-    int at = session_n_pos(&b->seqs[0].session);
+    begin(b, t);
+    sampling(b, t, (uint64_t)(i + 2));
+    int r = fill(b, t, t->depth, e), at = session_n_pos(&b->seqs[0].session);
+    if (r < 0)
+        return r;
     engine_stats_reset(b->g);
-    int64_t start = progress_now_ns();
+    int64_t start = progress_now_ns(), first = start;
     b->made = 0;
-    int r = prompt ? feed(b, t->n, e) : generate(b, t, (uint64_t)(i + 2), e);
-    int part = r == ERR_INTR && i == 0 && b->made > 0; /* nothing else is known of this test */
+    r = fill(b, t, t->pp, e);
+    if (r == 0 && t->pp && !t->tg && !session_logits(&b->seqs[0].session, e)) /* the first token follows from here */
+        r = e->code;
+    first = progress_now_ns();
+    if (r == 0)
+        r = generate(b, t, e);
+    int part = r == ERR_INTR && i == 0 && b->made > 0 && !(t->pp && t->tg) && t->sequences == 1; /* nothing else is known of this test */
     if (r < 0 && !part)
         return r;
-    if (part)
-        name_test(t, t->name[0] == 'p' ? "pp" : "tg", b->made);
-    if (prompt && !part && !session_logits(&b->seqs[0].session, e)) /* the first token follows from here */
-        return e->code;
     uint64_t ns = (uint64_t)(progress_now_ns() - start);
+    if (part) {
+        *(t->pp ? &t->pp : &t->tg) = b->made;
+        name_test(t);
+    }
     struct engine_stats s = engine_stats(b->g);
     if (i < 0)
         return r;
-    t->rate[t->done++] = report_rate((uint64_t)t->n * (uint64_t)t->sequences, ns);
+    t->began = t->done ? t->began : time(NULL);
+    t->took[t->done++] = ns;
     t->ns += ns;
     t->at += (uint64_t)at;
-    t->ttft_ns += prompt && !part ? ns : 0;
+    t->ttft_ns += t->pp && !part ? (uint64_t)(first - start) : 0;
     add_stats(&t->s, &s);
     return r;
-}
-
-static double mean(const struct test *t)
-{
-    double sum = 0;
-    for (int i = 0; i < t->done; i++)
-        sum += t->rate[i];
-    return sum / t->done;
-}
-
-static double deviation(const struct test *t)
-{
-    double m = mean(t), sum = 0;
-    for (int i = 0; i < t->done; i++)
-        sum += (t->rate[i] - m) * (t->rate[i] - m);
-    return t->done > 1 ? sqrt(sum / (t->done - 1)) : 0;
-}
-
-/* Of all repetitions and sequences. */
-static double tokens_of(const struct test *t)
-{
-    return (double)t->n * t->done * t->sequences;
-}
-
-/* Speed of a generation test by the plan; 0: it is not for so many sequences, or its predictions do not hold. */
-static double predicted_rate(const struct bench *b, const struct test *t)
-{
-    if (t->name[0] == 'p' || setup_differs(b->s))
-        return 0;
-    for (int i = 0; i < b->s->n_planned; i++)
-        if (b->s->planned[i].batch == t->sequences)
-            return b->s->planned[i].predicted.tokens_per_s;
-    return 0;
-}
-
-/* Time to the first token of a prompt test by the plan; 0: not predicted. */
-static double predicted_ms(const struct bench *b, const struct test *t)
-{
-    return t->name[0] == 'p' ? report_prompt_ns(b->s, t->n) / 1e6 : 0;
-}
-
-static void print_md(const struct bench *b)
-{
-    char memory[24], peak[24], size[24];
-    print("| model | size | backend | threads | memory | test | t/s | plan's t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
-           "| rss peak |\n"
-           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
-    for (int i = 0; i < b->n_tests; i++) {
-        const struct test *t = &b->tests[i];
-        int n = t->done;
-        char ttft[32] = "", plans[32] = "", rate[32] = "";
-        if (predicted_rate(b, t) > 0)
-            snprintf(rate, sizeof rate, "%.2f", predicted_rate(b, t));
-        if (t->ttft_ns)
-            snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
-        if (predicted_ms(b, t) > 0)
-            snprintf(plans, sizeof plans, "%.1f", predicted_ms(b, t));
-        print("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
-               b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size),
-               engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
-               b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
-               mean(t), deviation(t), rate, ttft, plans, (double)t->s.read_bytes / 1048576 / tokens_of(t),
-               100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
-               size_format(machine_peak_bytes(), peak, sizeof peak));
-    }
-}
-
-/* Where the time of a token went, and which neurons it took. */
-static void print_shares(const struct test *t)
-{
-    double tokens = tokens_of(t);
-    print_json_to(stdout, ",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
-           (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
-           (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
-    print_json_to(stdout, ",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
-           (double)t->s.verify_ns / 1e6 / tokens);
-    print_json_to(stdout, ",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
-           (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
-           (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);
-    print_json_to(stdout, ",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
-}
-
-static void print_json(const struct bench *b)
-{
-    fputs("{", stdout);
-    report_configuration(stdout, b->s, b->g);
-    print_json_to(stdout, ",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
-           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true",
-           b->interrupted ? "true" : "false");
-    for (int i = 0; i < b->n_tests; i++) {
-        const struct test *t = &b->tests[i];
-        int n = t->done;
-        print_json_to(stdout, "%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
-               "per_token\":%.6g"
-               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
-               i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
-               (double)t->s.read_bytes / tokens_of(t), (double)t->s.reads / tokens_of(t),
-               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
-        print(",\"sequences\":%d", t->sequences);
-        if (predicted_rate(b, t) > 0)
-            print_json_to(stdout, ",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
-        if (predicted_ms(b, t) > 0)
-            print_json_to(stdout, ",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
-        print_json_to(stdout, ",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
-        print_shares(t);
-        for (int k = 0; k < n; k++)
-            print_json_to(stdout, "%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
-        fputs("]}", stdout);
-    }
-    fputs("]}\n", stdout);
-}
-
-static void print_csv(const struct bench *b)
-{
-    puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,"
-         "read_bytes_per_token,stall_share,hit_rate,peak_bytes,ttft_predicted_ms,sequences,"
-         "tokens_per_s_predicted");
-    for (int i = 0; i < b->n_tests; i++) {
-        const struct test *t = &b->tests[i];
-        int n = t->done;
-        print("\"");
-        for (const char *p = b->s->pack->h.name, *q; *p; p = q + (*q == '"')) {
-            q = p + strcspn(p, "\"");
-            print("%.*s%s", (int)(q - p), p, *q ? "\"\"" : "");
-        }
-        print("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%d,%.6g\n",
-               (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
-               b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t),
-               deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / tokens_of(t),
-               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes(), predicted_ms(b, t),
-               t->sequences, predicted_rate(b, t));
-    }
 }
 
 /* After an interruption: tests of which nothing was measured are left out. */
@@ -472,6 +402,15 @@ static void keep_finished(struct bench *b)
             b->tests[n++] = b->tests[i];
     b->interrupted = 1;
     b->n_tests = n;
+}
+
+static void print_results(const struct bench *b)
+{
+    struct bench_results r = { b->s, b->g, b->tests, b->n_tests, b->interrupted };
+    if (b->a->json)
+        bench_telemetry(&r);
+    else
+        bench_print(&r, (enum bench_form)b->a->output);
 }
 
 static int measure(struct bench *b, struct err *e)
@@ -492,7 +431,7 @@ static int measure(struct bench *b, struct err *e)
     if (r == ERR_INTR)
         keep_finished(b);
     if (r == 0 || (r == ERR_INTR && b->g))
-        (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
+        print_results(b);
     for (int i = 0; i < b->n_seqs; i++)
         session_done(&b->seqs[i].session);
     report_accel_lost(b->g);
@@ -500,45 +439,79 @@ static int measure(struct bench *b, struct err *e)
     return r;
 }
 
-static int add_test(struct bench *b, const char *kind, int asked, int usual, int sequences, struct err *e)
+static int add_test(struct bench *b, int pp, int tg, int depth, int sequences, struct err *e)
 {
-    int context = b->s->config.choice.context, n = asked >= 0 ? asked : usual < context ? usual : context;
-    if (n > context)
-        return err_set(e, ERR_USAGE, "%s%d needs a context of %d; it is %d: see --context", kind, n, n, context);
-    if (!n)
+    int context = b->s->config.choice.context;
+    struct bench_test *t = &b->tests[b->n_tests];
+    if (pp + tg == 0)
         return 0;
-    struct test *t = &b->tests[b->n_tests++];
-    t->sequences = sequences;
-    name_test(t, kind, n);
+    *t = (struct bench_test){ .pp = pp, .tg = tg, .depth = depth, .sequences = sequences };
+    name_test(t);
+    if ((long long)pp + tg + depth > context)
+        return err_set(e, ERR_USAGE, "%s needs a context of %lld; it is %d: see --context", t->name, (long long)pp + tg + depth, context);
+    t->took = calloc((size_t)b->a->repeats, sizeof *t->took);
+    if (!t->took)
+        return err_set(e, ERR_NOMEM, "out of memory for %d repetitions", b->a->repeats);
+    b->n_tests++;
     return 0;
+}
+
+/* Those of an option; without it one of the usual size, or of what the context has room for. */
+static int add_tests(struct bench *b, const struct list *l, int usual, int prompts, int depth, int sequences, struct err *e)
+{
+    int room = b->s->config.choice.context - depth, r = 0;
+    if (!l->n && room > 0)
+        return add_test(b, prompts ? usual < room ? usual : room : 0, prompts ? 0 : usual < room ? usual : room, depth, sequences, e);
+    for (int i = 0; i < l->n && r == 0; i++)
+        r = add_test(b, prompts ? l->v[i][0] : 0, prompts ? 0 : l->v[i][0], depth, sequences, e);
+    return r;
+}
+
+static int add_all(struct bench *b, struct err *e)
+{
+    const struct args *a = b->a;
+    int r = 0;
+    for (int d = 0; d < a->depth.n && r == 0; d++) {
+        int depth = a->depth.v[d][0];
+        r = add_tests(b, &a->pp, USUAL_PP, 1, depth, 1, e);
+        for (int i = 0; i < a->sequences.n && r == 0; i++)
+            r = add_tests(b, &a->tg, USUAL_TG, 0, depth, a->sequences.v[i][0], e);
+        for (int i = 0; i < a->pg.n && r == 0; i++)
+            r = add_test(b, a->pg.v[i][0], a->pg.v[i][1], depth, 1, e);
+    }
+    return r;
 }
 
 int cmd_bench(int argc, char **argv)
 {
     static struct bench b;
-    struct args a = { .pp = -1, .tg = -1, .repeats = 5 };
+    static char prompt_gen[] = "--prompt-gen"; /* llama-bench's -pg is no short option of one letter */
+    struct args a = { .repeats = 5 };
     struct setup s = { 0 };
     struct err e = { 0 };
     setup_args_init(&a.setup);
+    for (int i = 1; i < argc; i++)
+        argv[i] = strcmp(argv[i], "-pg") ? argv[i] : prompt_gen;
     int r = parse(&a, argc, argv, &e);
     if (r > 0)
         return 0;
     b.a = &a;
     b.s = &s;
     a.setup.cancel = file_catch_interrupt();
-    int most = 1;
-    for (int i = 0; i < a.n_sizes; i++)
-        most = a.sizes[i] > most ? a.sizes[i] : most;
-    a.setup.beside = most > 1 ? (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) : 0;
-    a.setup.beside_what = a.text_file || a.prompt_file ? "the text" : "--sequences";
+    int most = most_sequences(&a);
+    a.setup.beside = (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) +
+                     (uint64_t)most_tests(&a) * (sizeof *b.tests + (uint64_t)a.repeats * sizeof *b.tests->took);
+    a.setup.beside_what = a.text_file || a.prompt_file ? "the text" : "the tests";
     a.setup.beside_of = read_texts;
     a.setup.beside_ctx = &b;
-    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = check_sizes(&b, &e)) == 0)
-        r = add_test(&b, "pp", a.pp, 512, 1, &e);
-    for (int i = 0; i < a.n_sizes && r == 0; i++)
-        r = add_test(&b, "tg", a.tg, USUAL_TG, a.sizes[i], &e);
-    if (r == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
+    if (r == 0 && !(b.tests = calloc((size_t)most_tests(&a), sizeof *b.tests)))
+        r = err_set(&e, ERR_NOMEM, "out of memory for %d tests", most_tests(&a));
+    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = check_sizes(&b, &e)) == 0 && (r = add_all(&b, &e)) == 0 &&
+        (r = get_text(&b, s.config.choice.context, &e)) == 0)
         r = measure(&b, &e);
+    for (int i = 0; i < b.n_tests; i++)
+        free(b.tests[i].took);
+    free(b.tests);
     free(b.text);
     free(b.words);
     free(b.seqs);

@@ -51,7 +51,7 @@ class Ours:
 
     def command(self, limit, tokens, prompt):
         return ([f"{env('BIN', 'build/bin')}/thermo-run", "bench", "--model", self.model, "--plan", self.plan, "-q",
-                 "--output", "json", "-p", str(prompt), "-n", str(tokens), "-r", "1"] +
+                 "--json", "-p", str(prompt), "-n", str(tokens), "-r", "1"] +
                 (["--memory", str(limit)] if limit else []) + self.flags)
 
     def files(self):

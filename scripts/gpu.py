@@ -119,7 +119,7 @@ class Gpu:
     def bench(self, model, plan, memory, flags):
         """Tokens/s of a prompt of 512 and of decoding, measured and planned; None where it did not run."""
         status, text = self.run([f"{BIN}/thermo-run", "bench", "-q", "--model", model, "--plan", plan, "--memory", memory, "-p", "512",
-                                 "-n", "48", "-r", "3", "--no-mlock", "-o", "json", *flags], 90)
+                                 "-n", "48", "-r", "3", "--no-mlock", "--json", *flags], 90)
         rows = json.loads(text)["tests"] if status == 0 else None
         return rows
 

@@ -184,7 +184,7 @@ def choices(plan):
 
 def command(case, choice, plan, limit, tokens):
     return [f"{BIN}/thermo-run", "bench", "-q", "--model", case.pack, "--plan", choice.plan_file(case, plan), "--memory", str(limit),
-            "--output", "json", "-p", "0", "-n", str(tokens), "-r", "1", *choice.flags, *(["--text", case.text] if case.text else [])]
+            "--json", "-p", "0", "-n", str(tokens), "-r", "1", *choice.flags, *(["--text", case.text] if case.text else [])]
 
 
 def stolen():

@@ -262,7 +262,7 @@ int telemetry_parse(const char *text, size_t len, const char *name, struct telem
     }
     if (ok == 0 && known == 0)
         ok = err_set(e, ERR_FORMAT, "telemetry '%s' has neither a summary of thermo-run generate --json nor a result "
-                                    "of thermo-run bench --output json", name);
+                                    "of thermo-run bench --json", name);
     return ok;
 }
 

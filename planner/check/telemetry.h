@@ -2,7 +2,7 @@
 #define PLANNER_CHECK_TELEMETRY_H
 
 /* What thermo-run measured: JSON lines of `generate --json` (the summaries; token and text lines are passed over) and
- * of `bench --output json` (its generation tests), described in runtime/README.md. Strict where it reads: types,
+ * of `bench --json` (its generation tests), described in runtime/README.md. Strict where it reads: types,
  * ranges, missing and repeated keys are ERR_FORMAT naming line and key. Keys that it does not know are left alone, for
  * the runtime tells more than is compared here. Plain data; thread-safe as such. */
 #include "common/base/err.h"

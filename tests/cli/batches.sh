@@ -289,7 +289,7 @@ rm -f "$tmp/r.partial"
 # ---- bench ----
 measured()
 {
-    "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 1,3,4 -o json > "$tmp/speeds" 2> "$tmp/err" &&
+    "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 1,3,4 --json > "$tmp/speeds" 2> "$tmp/err" &&
         "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 4 --text datasets/heldout/heldout.txt -o csv > "$tmp/speeds.csv" || { cat "$tmp/err"; return 1; }
     py "
 import csv

@@ -9,7 +9,7 @@ cat > "$tmp/interrupt.py" << 'END'
 # repetition) measured; each must end with 130 and print a whole document.
 import csv, io, json, signal, subprocess, sys, time
 
-want, form, command = sys.argv[1], sys.argv[2], sys.argv[3:] + ['--output', sys.argv[2]]
+want, form, command = sys.argv[1], sys.argv[2], sys.argv[3:] + (['--json'] if sys.argv[2] == 'json' else ['--output', sys.argv[2]])
 delay, found = 0.05, False
 while not found and delay < 100:
     p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -29,7 +29,7 @@ while not found and delay < 100:
                        for t in d['tests']), d
             found = any(t['tokens'] < 250 and len(t['samples']) == 1 for t in d['tests']) if want == 'part' else d['tests']
         elif form == 'csv' and out:
-            found = [float(r['tokens_per_s']) for r in csv.DictReader(io.StringIO(out))]
+            found = [float(r['avg_ts']) for r in csv.DictReader(io.StringIO(out))]
         elif out:
             found = [line for line in out.splitlines() if '±' in line]
             assert 'nan' not in out, out
@@ -47,7 +47,7 @@ check "json: of a first repetition the tokens that were made" python3 "$tmp/inte
 check "calibrate reads it" eval "python3 - > '$tmp/run.json' << 'END'
 import signal, subprocess, time
 for delay in (0.5, 1, 2, 4, 8, 16, 32):
-    p = subprocess.Popen('$b -p 0 -n 20 -r 1000 --no-warmup --output json'.split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen('$b -p 0 -n 20 -r 1000 --no-warmup --json'.split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     time.sleep(delay)
     p.send_signal(signal.SIGINT)
     out = p.communicate()[0].decode()
@@ -56,5 +56,5 @@ for delay in (0.5, 1, 2, 4, 8, 16, 32):
 print(out)
 END
 \"\$BIN/thermo-plan\" calibrate --plan '$plan' --hardware '$hardware' --telemetry '$tmp/run.json' > /dev/null"
-check "uninterrupted, it says so" eval "$b -p 0 -n 4 -r 2 --output json 2> /dev/null | grep -q '\"interrupted\":false'"
+check "uninterrupted, it says so" eval "$b -p 0 -n 4 -r 2 --json 2> /dev/null | grep -q '\"interrupted\":false'"
 done_testing

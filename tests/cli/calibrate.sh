@@ -9,7 +9,7 @@ generate() { "$BIN/thermo-run" generate --model "$packed" --plan "$plan" --promp
 runs()
 {
     generate -n 40 --memory 14MiB --seed 1 > "$tmp/a.jsonl" && generate -n 40 --memory 18MiB --seed 2 > "$tmp/b.jsonl" &&
-        "$BIN/thermo-run" bench --model "$packed" --plan "$plan" --memory 16MiB -p 8 -n 16 -r 2 --output json > "$tmp/c.jsonl"
+        "$BIN/thermo-run" bench --model "$packed" --plan "$plan" --memory 16MiB -p 8 -n 16 -r 2 --json > "$tmp/c.jsonl"
 }
 check "telemetry of three limits" runs
 cp "$hardware" "$tmp/hw.sqlite"

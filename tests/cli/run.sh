@@ -99,18 +99,18 @@ check "its texts are the text" equal "Once upon a time$(text)" "$(out -n 5 --tem
 
 fewer() { out -n 2 --memory 14MiB > /dev/null && grep -q 'fewer neurons stay in memory' "$tmp/err"; }
 check "less memory than planned: says so and runs" fewer
-bench() { "$run" bench --model "$m" --plan "$p" -p 8 -n 4 -r 2 --output json -q > "$tmp/j" && python3 - "$tmp/j" << 'END'
+bench() { "$run" bench --model "$m" --plan "$p" -p 8 -n 4 -r 2 --json -q > "$tmp/j" && python3 - "$tmp/j" << 'END'
 import json, sys
 b = json.load(open(sys.argv[1]))
 assert [t["test"] for t in b["tests"]] == ["pp8", "tg4"] and all(len(t["samples"]) == 2 and t["tokens_per_s"] > 0 for t in b["tests"])
 END
 }
-check "bench --output json" bench
+check "bench --json" bench
 apart() # measured with reads and arithmetic apart, and without the cache: as much is computed, more is read
 {
     "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 17MiB --context 256 \
         --cores mid=2,big=0,little=0 --for-pack "$m" --out "$tmp/cold.json" > /dev/null || return 1
-    tg() { "$run" bench --model "$m" --plan "$tmp/cold.json" -p 0 -n 6 -r 1 --output json -q "$@"; }
+    tg() { "$run" bench --model "$m" --plan "$tmp/cold.json" -p 0 -n 6 -r 1 --json -q "$@"; }
     tg > "$tmp/j" && tg --no-overlap > "$tmp/j1" && tg --no-cache > "$tmp/j2" && python3 - "$tmp/j" "$tmp/j1" "$tmp/j2" << 'END'
 import json, sys
 base, apart, bare = (json.load(open(f))["tests"][0] for f in sys.argv[1:])
@@ -118,7 +118,7 @@ def active(t):
     return sum(t["neurons_per_token"][k] for k in ("hot", "cold", "read"))
 assert active(base) > 0 and all(abs(active(x) - active(base)) < 0.01 for x in (apart, bare)), (base, apart, bare)
 assert base["neurons_per_token"]["cold"] > 0 and bare["neurons_per_token"]["cold"] == 0
-assert bare["read_bytes_per_token"] > base["read_bytes_per_token"]
+assert bare["neurons_per_token"]["read"] > base["neurons_per_token"]["read"]
 assert apart["ms_per_token"]["stall"] <= apart["ms_per_token"]["ffn"] < apart["ms_per_token"]["ffn"] + apart["ms_per_token"]["attention"]
 END
 }
@@ -126,7 +126,7 @@ check "bench --no-overlap, --no-cache" apart
 forced() # a text decoded in one go or in two: the same tokens at the same positions; a full context is a new sequence
 {
     echo "The cat sat on the mat and looked at the dog." > "$tmp/words"
-    tg() { "$run" bench --model "$m" --plan "$p" -p 0 --no-warmup --text "$tmp/words" --output json -q "$@"; }
+    tg() { "$run" bench --model "$m" --plan "$p" -p 0 --no-warmup --text "$tmp/words" --json -q "$@"; }
     tg -n 8 -r 1 > "$tmp/j" && tg -n 4 -r 2 > "$tmp/j1" && tg -n 4 -r 2 --context 7 > "$tmp/j2" && python3 - "$tmp/j" "$tmp/j1" "$tmp/j2" << 'END'
 import json, sys
 whole, parts, anew = (json.load(open(f))["tests"][0] for f in sys.argv[1:])

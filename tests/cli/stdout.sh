@@ -48,7 +48,7 @@ everything()
         "$1" "$BIN/thermo-pack" inspect "$packed" && "$1" "$BIN/thermo-pack" verify "$packed" --json &&
         "$1" "$BIN/thermo-run" generate "${run[@]}" --prompt Once -n 20 &&
         "$1" "$BIN/thermo-run" generate "${run[@]}" --prompt Once -n 20 --json &&
-        "$1" "$BIN/thermo-run" bench "${run[@]}" -p 0 -n 4 -r 1 && "$1" "$BIN/thermo-run" bench "${run[@]}" -p 0 -n 4 -r 1 --output json &&
+        "$1" "$BIN/thermo-run" bench "${run[@]}" -p 0 -n 4 -r 1 && "$1" "$BIN/thermo-run" bench "${run[@]}" -p 0 -n 4 -r 1 --json &&
         "$1" "$BIN/thermo-run" perplexity "${run[@]}" --file datasets/prompts/stories-eval.csv --ctx 64 --windows 1 &&
         "$1" "$BIN/thermo-run" logits "${run[@]}" --tokens 1,2,3 &&
         "$1" "$BIN/gguf-synth" --shape tiny --dry-run /dev/null && "$1" "$BIN/gguf-synth" --version

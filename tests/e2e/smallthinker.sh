@@ -37,7 +37,7 @@ nearly()
 {
     "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --device 'OnePlus 12' --memory 64MiB \
         --context 64 --for-pack "$tmp/m.thermo" --out "$tmp/one.json" > /dev/null || return 1
-    bench() { "$BIN/thermo-run" bench -q --model "$tmp/m.thermo" --plan "$tmp/one.json" -p 0 -n 1 -r 1 --output json "$@"; }
+    bench() { "$BIN/thermo-run" bench -q --model "$tmp/m.thermo" --plan "$tmp/one.json" -p 0 -n 1 -r 1 --json "$@"; }
     bench --memory 64MiB > "$tmp/full.json" || return 1
     bytes=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["account_bytes"] - 1)' "$tmp/full.json")
     bench --memory "$bytes" > "$tmp/nearly.json" && python3 -c 'import json, sys

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* A prompt of pp tokens and then tg generated ones, in one measurement, of each sequence, behind `depth` positions that are filled before. */
+/* A prompt of pp tokens and then tg generated ones, in one measurement, of each sequence, behind `depth` positions. */
 struct bench_test {
     char name[48];                 /* "pp512", "tg128@4", "pp512+tg64 @ d1024" */
     int pp, tg, depth, sequences;

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/print.h"
 #include "common/cli/opt.h"
+#include "common/model/nn.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
 #include "planner/check/proof.h"
@@ -320,6 +321,8 @@ static int ask(const struct args *a, const struct wish *w, struct err *e)
         js_set_u64(o, "floor_bytes", least);
         js_set_u64(o, "memory_bytes", in.request.memory[0]);
         js_set_int(o, "context_tokens", context);
+        js_set_bool(o, "zeros", nn_is_sparse(&in.in.h));
+        js_set_int(o, "experts", in.in.h.n_experts);
         r = js_print(stdout, o, 2, 0, e);
         js_free(o);
     } else if (r == 0) {

@@ -5,7 +5,7 @@
 #include "common/model/model_role.h"
 
 #include "runtime/bench.h"
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 #include "runtime/report.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "common/plan/budget.h"
 
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 uint64_t inputs_limit(uint64_t memory)
 {

@@ -5,7 +5,7 @@
 #include "common/plan/plan.h"
 
 #include "runtime/cmd.h"
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #ifdef NO_EDIT
 #define EDITOR "none"

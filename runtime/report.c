@@ -7,7 +7,7 @@
 #include "common/base/version.h"
 #include "common/kernels/kernels.h"
 
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #include <math.h>
 #include <string.h>

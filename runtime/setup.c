@@ -10,7 +10,7 @@
 #include "common/plan/plan_fit.h"
 
 #include "runtime/inputs.h"
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #include <fcntl.h>
 #include <sched.h>

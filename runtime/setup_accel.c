@@ -5,7 +5,7 @@
 #include "common/engines/engines.h"
 #include "common/plan/rest.h"
 
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "common/plan/plan_fit.h"
 
 #include "runtime/engine/arena.h"
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #include <stdlib.h>
 #include <string.h>

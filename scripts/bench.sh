@@ -12,7 +12,7 @@ should have nothing else to do. --dry-run prints the runs. Without settings: the
 
 Settings, as environment variables or make's NAME=VALUE:
   MODEL=FILE          a packed model (.thermo) with PLAN or with TRACES and HARDWARE; or a GGUF, taken through the
-                      whole pipeline first. Default: the embedded model
+                      whole way first. Default: the embedded model
   PLAN=FILE           its plan, with the limits of MEMORY
   TRACES=FILE HARDWARE=FILE [PLAN_FLAGS=...]
                       instead of PLAN: thermo-plan solve makes it, for the limits of MEMORY
@@ -128,8 +128,7 @@ case $MODEL in
 *)
     NAME=${NAME:-$(basename "$MODEL" .gguf)}
     made=build/bench/$NAME GGUF=${GGUF:-$MODEL}
-    BIN=$BIN scripts/pipeline.sh --model "$MODEL" --memory "$(plan_limits "$MODEL")" --out "$made" --tokens 1 \
-        > /dev/null || exit
+    "$BIN/thermocline" "$MODEL" --memory "$(plan_limits "$MODEL")" --out "$made" --tokens 0 || exit
     MODEL=$made/model.thermo PLAN=$made/plan.json
     ;;
 esac

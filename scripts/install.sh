@@ -6,7 +6,7 @@
 #   uninstall   each of these files, and folders that are empty then
 prefix=${PREFIX:-/usr/local} root=${DESTDIR}${PREFIX:-/usr/local} bin=${BIN:-build/bin} made=${B:-build/$(uname -m)}
 zsh=${ZSHDIR:-share/zsh/site-functions}
-programs='thermo-profile thermo-plan thermo-pack thermo-run thermo-serve'
+programs='thermo-profile thermo-plan thermo-pack thermo-run thermo-serve thermocline'
 lib=${LIBDIR:-lib} data=share/thermocline doc=share/doc/thermocline
 
 files()
@@ -21,7 +21,6 @@ list()
     for p in $programs; do
         printf '755 %s bin/%s\n' "$bin/$p" "$p"
     done
-    printf '755 scripts/pipeline.sh bin/thermo-pipeline\n'
     printf '644 %s lib/systemd/system/thermo-serve@.service\n' "$made/thermo-serve@.service"
     printf '644 runtime/thermo.h include/thermo.h\n'
     printf '644 %s %s/libthermo.a\n' "$made/libthermo.a" "$lib"
@@ -32,7 +31,7 @@ list()
         page=${f##*/}
         printf '644 %s share/man/man%s/%s\n' "$made/man/$page" "${page##*.}" "$page"
     done
-    for p in $programs thermo-pipeline; do
+    for p in $programs; do
         printf '644 %s share/bash-completion/completions/%s\n' "$made/completions/$p.bash" "$p"
         printf '644 %s %s/_%s\n' "$made/completions/$p.zsh" "$zsh" "$p"
         printf '644 %s share/fish/vendor_completions.d/%s.fish\n' "$made/completions/$p.fish" "$p"

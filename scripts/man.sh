@@ -1,9 +1,9 @@
 #!/bin/sh
 # man.sh TEMPLATE: a manual page (mdoc) on stdout, from docs/man/TEMPLATE. Lines of a template that begin with @:
 #   @synopsis PROGRAM    a line for each subcommand      @commands PROGRAM    subcommands and options, from --help
-#   @options [PROGRAM]   of a script, or a program without subcommands: from its --help     @include FILE   a file of docs/man
+#   @options PROGRAM     of a program without subcommands, from its --help      @include FILE       a file of docs/man
 #   @header FILE         a header, without its guard
-# In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX, and script: the one to ask.
+# In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX.
 template=$1 folder=$(dirname "$1")
 bin=${BIN:-build/bin}
 version=common/base/version.h
@@ -78,7 +78,6 @@ expand()
             done
             ;;
         '@options '*) "$bin/${line#* }" --help | sed '1,/^options:$/d' | help_to_mdoc ;;
-        @options) "$script" --help | sed '1,/^$/d' | sed -n '/^  *-/,$p' | help_to_mdoc ;;
         # A header as it is, from the end of its guard on: declarations with what they say.
         '@header '*)
             printf '.Bd -literal\n'

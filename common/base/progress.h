@@ -3,8 +3,13 @@
 
 /* One progress line on stderr with rate and ETA, redrawn at most five times a second. Silent when
  * stderr is not a terminal, below two seconds, or after log_set_level(LOG_ERROR) by --quiet.
- * One owner thread. */
+ * One owner thread.
+ *
+ * Where a program that started this one asks by the environment (PROGRESS_FD, a pipe), it gets lines "DONE TOTAL WHAT" instead, from the
+ * beginning on, and draws what it likes. */
 #include <stdint.h>
+
+#define PROGRESS_FD "THERMO_PROGRESS_FD"
 
 struct progress {
     const char *what, *unit;   /* "tracing", "tokens"; unit "B" prints sizes */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# solve --model, and thermo-pipeline by it: limit and context are compared with the floor of the model's header before anything is traced, and
+# solve --model, and thermocline by it: limit and context are compared with the floor of the model's header before anything is traced, and
 # what would do is named as the command that was typed. The floor is the one that solve names by a trace.
 . tests/tap.sh
 scratch
@@ -49,13 +49,14 @@ check "an activation that is none" says 2 "'gelu2' is no activation" "$P" solve 
 check "no database without a model: usage" says 2 '--hardware FILE is required' "$P" solve --traces "$traces" --memory 18MiB --out "$tmp/x.json"
 check "no model of that name: unreadable" says 3 'none.gguf' "$P" solve --model "$tmp/none.gguf" --memory 18MiB
 
-# thermo-pipeline: nothing is done, and each line that it names works.
-pipeline() { scripts/pipeline.sh --model "$model" --hardware "$hardware" --out "$tmp/made" --max-tokens 200 --tokens 0 "$@"; }
+# thermocline: nothing is done, and each line that it names works.
+export XDG_CACHE_HOME=$tmp/cache
+drive() { "$BIN/thermocline" "$model" --hardware "$hardware" --out "$tmp/made" --max-tokens 200 --tokens 0 "$@"; }
 advised() # OPTIONS...: refused, and what is advised is typed
 {
     rm -rf "$tmp/made"
-    status 4 pipeline "$@" > "$tmp/talk" 2>&1 && [ "$(ls "$tmp/made")" = "" ] || { cat "$tmp/talk"; ls "$tmp/made"; return 1; }
-    grep '^   scripts/pipeline.sh ' "$tmp/talk" > "$tmp/lines"
+    status 4 drive "$@" > "$tmp/talk" 2>&1 && [ "$(ls "$tmp/made")" = "" ] || { cat "$tmp/talk"; ls "$tmp/made"; return 1; }
+    grep '^   [^ ]*/thermocline ' "$tmp/talk" > "$tmp/lines"
     [ "$(wc -l < "$tmp/lines")" -eq "$wanted" ] || { cat "$tmp/talk"; return 1; }
     while read -r line; do
         eval "$line" > "$tmp/log" 2>&1 < /dev/null || { echo "$line"; cat "$tmp/log"; return 1; }
@@ -66,14 +67,23 @@ wanted=2 check "a limit below the floor of the context" advised --memory 10MiB -
 wanted=2 check "one of two, with options of the run" advised --memory=10MiB,30MiB --plan-flags='--form split --packed no' -- --temp 0.6
 wanted=1 check "a limit below any context's" advised --plan-flags '--form split --packed no --for chat' --memory 8MiB
 rm -rf "$tmp/made"
-check "what solve would refuse is refused before the trace" says 2 'unknown option --contxt; did you mean --context' pipeline --memory 18MiB --plan-flags '--contxt 256'
+check "what solve would refuse is refused before the trace" says 2 'unknown option --contxt; did you mean --context' drive --memory 18MiB --plan-flags '--contxt 256'
 typed() # HOW WANT VARIABLE...
 {
-    env PIPELINE_TYPED="$1" "${@:3}" scripts/pipeline.sh --model "$model" --memory 10MiB --out "$tmp/made" > "$tmp/talk" 2>&1
+    env THERMOCLINE_TYPED="$1" "${@:3}" "$BIN/thermocline" "$model" --memory 10MiB --out "$tmp/made" --tokens 0 > "$tmp/talk" 2>&1
     grep -qxF -e "   $2" "$tmp/talk" || { cat "$tmp/talk"; return 1; }
 }
-check "typed as make pipeline" typed 'make pipeline' "make pipeline MODEL='a b.gguf' MEMORY=11904KiB PROMPT='it'\''s' PIPELINE_FLAGS='--tokens 0'" \
-    PIPELINE_MODEL='a b.gguf' PIPELINE_MEMORY=10MiB PIPELINE_PROMPT="it's" PIPELINE_FLAGS='--tokens 0'
-check "as make real" typed 'make real' "make real REAL_FLAGS='--sparse 70% --memory 11904KiB'" REAL_FLAGS='--memory 10MiB --sparse 70%'
-check "as make demo" typed 'make demo' "make demo DEMO_FLAGS='--plan-flags '\''--context 111'\'''" DEMO_FLAGS=
+check "typed by a script" typed 'make real REAL_FLAGS=' "make real REAL_FLAGS='--sparse 70% --memory 11904KiB'" THERMOCLINE_FLAGS='--memory 10MiB --sparse 70%'
+check "without flags" typed 'make demo DEMO_FLAGS=' "make demo DEMO_FLAGS='--context 111'" THERMOCLINE_FLAGS=
+check "options behind it" typed 'scripts/real.sh ' "scripts/real.sh --context 111"
+made() # through make, with a quote in the prompt
+{
+    MAKEFLAGS='' ${MAKE:-make} --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" pipeline MODEL="$model" MEMORY=10MiB PROMPT="it's" \
+        PIPELINE_FLAGS="--out $tmp/made --tokens 0" > "$tmp/talk" 2>&1
+    cat > "$tmp/want" << END
+   make pipeline MODEL='$model' PROMPT='it'\\''s' PIPELINE_FLAGS='--out $tmp/made --tokens 0 --memory 11904KiB'
+END
+    grep -qxFf "$tmp/want" "$tmp/talk" || { cat "$tmp/want" "$tmp/talk"; return 1; }
+}
+check "typed as make pipeline" made
 done_testing

@@ -24,8 +24,8 @@ LINES = [
     ("thermo-pack --vers", "--version"),
     ("thermo-serve --conn", "--connections"),
     ("thermo-serve --model alp", "--model alpha.json"),
-    ("thermo-pipeline --run-fl", "--run-flags"),
-    ("thermo-pipeline --model alp", "--model alpha.json"),
+    ("thermocline run --run-fl", "run --run-flags"),
+    ("thermocline run alp", "run alpha.json"),
 ]
 
 

@@ -38,12 +38,12 @@ full_disk()
     [ $? -eq 1 ]
 }
 
-for name in thermo-profile thermo-plan thermo-pack thermo-run; do
+for name in thermo-profile thermo-plan thermo-pack thermo-run thermocline; do
     program=$BIN/$name
     check "$name --help" prints 0 "^usage: $name" "$program" --help
     check "$name --version" prints 0 "^$name [0-9]" "$program" --version
     check "$name alone" refuses 2 "usage: $name" "$program"
-    check "$name with an unknown command" refuses 2 "unknown command 'frobnicate'" "$program" frobnicate
+    check "$name with an unknown command" refuses 2 "unknown command 'frobnicate'\\|'frobnicate' is neither a file nor a command" "$program" frobnicate
     check "$name with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
     [ ! -e /dev/full ] || check "$name --help to a full disk" full_disk "$program" --help
     commands=$("$program" --help | sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')

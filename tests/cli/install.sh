@@ -98,7 +98,7 @@ gone()
 }
 
 check "make install" mk install
-for p in thermo-profile thermo-plan thermo-pack thermo-run; do
+for p in thermo-profile thermo-plan thermo-pack thermo-run thermocline; do
     check "$p runs" "$at/bin/$p" --version
     check "$p(1) has every option" page_has_options $p
     page=$at/share/man/man1/$p.1
@@ -106,7 +106,6 @@ for p in thermo-profile thermo-plan thermo-pack thermo-run; do
 done
 check "thermo-serve runs" "$at/bin/thermo-serve" --version
 check "thermo-serve(1) has every option" page_has_options thermo-serve
-check "thermo-pipeline runs" "$at/bin/thermo-pipeline" --help
 check "what is listed is what is installed" same_files
 check "nothing outside PREFIX" outside
 check "no sources, no tests' matter" no_repository_matter

@@ -13,11 +13,6 @@ says()
     [ $got -eq "$want" ] && grep -q -e "$pattern" "$tmp/out" || { echo "status $got:"; cat "$tmp/out"; return 1; }
 }
 
-check "pipeline.sh --help" says 0 "^usage: pipeline.sh" scripts/pipeline.sh --help
-check "pipeline.sh without a model" says 2 "^usage: pipeline.sh" scripts/pipeline.sh
-check "pipeline.sh with an unknown option" says 2 "unknown option --frob" scripts/pipeline.sh --frob
-check "pipeline.sh with an option that lacks its value" says 2 "needs a value" scripts/pipeline.sh --model
-check "pipeline.sh with a missing model" says 3 "no/such.gguf" scripts/pipeline.sh --model no/such.gguf
 check "real.sh --help" says 0 "^usage: real.sh" scripts/real.sh --help
 check "real.sh with an option that lacks its value" says 2 "needs a value" scripts/real.sh --dir
 check "deps.sh with an unknown set" says 2 "^usage: deps.sh" scripts/deps.sh everything
@@ -30,23 +25,17 @@ check "slurm.sh with a model that is not there" says 3 "cannot read 'none.gguf'"
     --model none.gguf --prompts README.md
 check "slurm.sh with more shards than there is to do" says 3 "shard 99 of 100 has nothing to do" scripts/slurm.sh trace --shards 100 --work "$tmp/w" \
     --out "$tmp/o" --model datasets/models/reglu-tales-10m-f16.gguf --prompts datasets/prompts/stories-profile.csv -- --max-tokens 500
-# What a script writes is none of what it reads, whatever leads to it, and links among its records are not followed.
+# What a script writes is none of what it reads, whatever leads to it.
 spared() # STATUS PATTERN COMMAND...: README's copy $tmp/in stays
 {
     says "$@" && cmp README.md "$tmp/in"
 }
 cp README.md "$tmp/in"
-for o in traces.h5 traces.h5.partial plan.json model.thermo hardware.sqlite; do
-    rm -rf "$tmp/p" && mkdir -p "$tmp/p/.pipeline" && ln "$tmp/in" "$tmp/p/$o"
-    check "pipeline.sh with a model that is its $o" spared 2 "$o' are the same file" scripts/pipeline.sh --model "$tmp/in" --out "$tmp/p" --fresh
-    check "pipeline.sh with prompts that are its $o" spared 2 "$o' are the same file" scripts/pipeline.sh --model README.md --prompts "$tmp/in" --out "$tmp/p"
-done
 for o in in ./in again; do
     ln -sf "$tmp/in" "$tmp/again"
     check "slurm.sh with an --out that is its model ($o)" spared 2 "are the same file" scripts/slurm.sh trace --shards 2 --work "$tmp/w" --out "$tmp/$o" \
         --model "$tmp/in" --prompts README.md --dry-run
 done
-rm -rf "$tmp/p" && mkdir -p "$tmp/p/.pipeline"
 for o in in ./in again; do
     check "questions.py with --answers that are its questions ($o)" spared 2 "are the same file" scripts/questions.py --questions "$tmp/in" \
         --answers "$tmp/$o" "x=$tmp/in,README.md"
@@ -59,8 +48,6 @@ check "study.py: two files in one" says 2 "are the same file" scripts/study.py -
 check "plans.py with a report that is its model" spared 2 "is an input" scripts/plans.py --model "$tmp/in.json" --memory 1GiB --devices datasets/devices/oneplus-12.csv \
     --json "$tmp/hard.json"
 check "devices.py with a page that is its model" spared 2 "would be replaced" scripts/devices.py --model "$tmp/in" --page "$tmp/hard.json"
-for o in lock memory model.digest.new trace.begun.new; do ln -s "$tmp/in" "$tmp/p/.pipeline/$o"; done
-check "pipeline.sh with links among its records" spared 3 "README.md" scripts/pipeline.sh --model README.md --out "$tmp/p"
 
 for s in trace merge plans; do
     check "$s.sbatch --help" says 0 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch --help

@@ -1,6 +1,6 @@
 /* /proc and the cgroup file systems, read with plain system calls into small buffers, because figures
  * are also taken between tokens. */
-#include "runtime/machine.h"
+#include "common/base/machine.h"
 
 #include <fcntl.h>
 #include <link.h>

@@ -1,5 +1,5 @@
-#ifndef RUNTIME_MACHINE_H
-#define RUNTIME_MACHINE_H
+#ifndef COMMON_BASE_MACHINE_H
+#define COMMON_BASE_MACHINE_H
 
 /* What the machine says about this process's memory. Nothing here allocates. 0: not known. */
 #include <stdint.h>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ctrl-C in a terminal reaches the pipeline and the program that it runs, at any stage: exit status 130, nothing half-written,
+# Ctrl-C in a terminal reaches thermocline and the program that it runs, at any stage: exit status 130, nothing half-written,
 # and the same command goes on to what an undisturbed one makes. The model comes in shards, one of which is then replaced.
 . tests/tap.sh
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
@@ -9,6 +9,7 @@ case $BIN in /*) ;; *) BIN=$here/$BIN ;; esac
 real=$BIN
 cd "$tmp" || exit 1
 mkdir bin in
+export XDG_CACHE_HOME=$tmp/cache
 cat > bin/wrapper << END
 #!/bin/bash
 echo "\${0##*/}-\$1 \$\$" >> "$tmp/begun"
@@ -41,8 +42,8 @@ r = p.wait()
 print(128 - r if r < 0 else r)
 END
 
-pipeline=("$here/scripts/pipeline.sh" --model in/m-00001-of-00003.gguf --prompts p.csv --memory 64MiB --plan-flags '--context 64')
-command() { BIN=$tmp/bin "${pipeline[@]}" "$@" > text 2> talk < /dev/null || { local r=$?; cat talk; return $r; }; } # ARGS...
+drive=("$real/thermocline" -v in/m-00001-of-00003.gguf --prompts p.csv --memory 64MiB --plan-flags '--context 64')
+command() { BIN=$tmp/bin "${drive[@]}" "$@" > text 2> talk < /dev/null || { local r=$?; cat talk; return $r; }; } # ARGS...
 same() # FOLDER: as undisturbed
 {
     cmp "$1/plan.json" whole/plan.json && cmp "$1/model.thermo" whole/model.thermo &&
@@ -53,7 +54,7 @@ interrupted() # PROGRAM-COMMAND SECONDS ARGS...: of what was interrupted nothing
     local what=$1 after=$2 r
     shift 2
     rm -rf i
-    r=$(BIN=$tmp/bin python3 ctrl_c.py "$what" "$after" "${pipeline[@]}" --tokens 0 --out i "$@")
+    r=$(BIN=$tmp/bin python3 ctrl_c.py "$what" "$after" "${drive[@]}" --tokens 0 --out i "$@")
     grep -q "^$what " begun || { echo "$what was not run"; cat talk; return 1; }
     [ "$r" -eq 130 ] || [ "$r" -eq 0 ] || { echo "exit status $r"; cat talk; return 1; } # 0: it was over before
     echo "$what $r" >> statuses
@@ -61,7 +62,7 @@ interrupted() # PROGRAM-COMMAND SECONDS ARGS...: of what was interrupted nothing
 }
 
 check "shards" command --tokens 0 --out whole --hardware hw.sqlite
-check "one file gives the same plan" eval 'BIN=$real "$here/scripts/pipeline.sh" --model whole.gguf --prompts p.csv --memory 64MiB \
+check "one file gives the same plan" eval 'BIN=$real "$real/thermocline" -v whole.gguf --prompts p.csv --memory 64MiB \
     --plan-flags "--context 64" --tokens 0 --out single --hardware hw.sqlite 2> talk && cmp whole/plan.json single/plan.json'
 for after in 0 0.01; do
     for what in thermo-profile-trace thermo-plan-solve thermo-pack-pack; do
@@ -72,7 +73,7 @@ check "Ctrl-C while the machine is measured" interrupted thermo-profile-hardware
 check "most came in time" eval '[ "$(grep -c " 130$" statuses)" -ge 4 ] || { cat statuses; false; }'
 cp other-00002-of-00003.gguf in/m-00002-of-00003.gguf
 check "another second shard is another model" eval 'command --tokens 0 --out whole --hardware hw.sqlite &&
-    grep -q "1 trace: .*again, because the model changed" talk && grep -q "4 pack: .*again" talk'
+    grep -q "2 trace: .*again, because the model changed" talk && grep -q "4 pack: .*again" talk'
 rm in/m-00003-of-00003.gguf
 check "a shard that is missing is named" eval 'status 3 command --tokens 0 --out whole --hardware hw.sqlite; grep -q "00003-of-00003" talk'
 done_testing

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The pipeline as one user would treat it: run again, inputs changed, replaced and only touched, stopped and killed at every
+# thermocline as one user would treat it: run again, inputs changed, replaced and only touched, stopped and killed at every
 # stage, results damaged or lost, names of all kinds. A tiny random model; a device from a CSV, so that little is measured.
 . tests/tap.sh
 scratch
@@ -8,13 +8,13 @@ case $BIN in /*) ;; *) BIN=$here/$BIN ;; esac
 real=$BIN
 cd "$tmp" || exit 1
 
-# Programs that do as the real ones, but stop, or kill the pipeline, where a file says so; a measurement takes a moment only,
+# Programs that do as the real ones, but stop, or kill thermocline, where a file says so; a measurement takes a moment only,
 # and there is one: the next time the database is that of the first, by the name that is asked for.
 mkdir bin in
 cat > bin/wrapper << END
 #!/bin/bash
 what=\${0##*/}-\$1
-case " \$*" in " solve -q --model "*) what=\$what-asked ;; esac
+case " \$* " in " solve -q --model "*) what=\$what-asked ;; *" --dry-run "*) what=\$what-dry ;; esac
 kill_when() { [ ! -e "$tmp/\$1-\$what" ] || { rm "$tmp/\$1-\$what"; kill -9 \$PPID; exit 1; }; }
 kill_when before
 if [ \$what = thermo-profile-hardware ]; then # --db FILE --device NAME
@@ -50,12 +50,26 @@ printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' >
 "$real/thermo-profile" import -q --db in/hw.sqlite --csv in/hw.csv > /dev/null
 "$real/thermo-profile" import -q --db in/other.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null
 
-pipeline() { "$here/scripts/pipeline.sh" "$@" > text 2> talk < /dev/null; }
+export XDG_CACHE_HOME=$tmp/cache
+# drive ARGS...: --model FILE among them is the model, the last one that is given
+drive()
+{
+    local m='' a=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        case $1 in
+        --model) m=$2; shift ;;
+        *) a+=("$1") ;;
+        esac
+        shift
+    done
+    "$real/thermocline" -v "$m" "${a[@]}" "$@"
+}
+quietly() { drive "$@" > text 2> talk < /dev/null; }
 go() # FOLDER ARGS...: with all that the other tests do not say
 {
     local out=$1
     shift
-    pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' --tokens 0 \
+    quietly --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' --tokens 0 \
         --out "$out" "$@" || { local r=$?; cat talk; return $r; }
 }
 
@@ -63,7 +77,7 @@ go() # FOLDER ARGS...: with all that the other tests do not say
 stages()
 {
     local got
-    got=$(sed -n -e '/up to date$/d' -e 's/^== [134] \([a-z]*\): .*/\1/p' talk | tr '\n' ' ')
+    got=$(sed -n -e '/up to date$/d' -e 's/^== [234] \([a-z]*\): .*/\1/p' talk | tr '\n' ' ')
     [ "${got% }" = "$1" ] || { echo "done: $got, wanted: $1"; cat talk; return 1; }
 }
 because() { grep -q -e "$1" talk || { echo "looking for '$1' in:"; cat talk; return 1; }; }
@@ -79,7 +93,7 @@ anew() { rm -rf fresh && go fresh "$@"; } # the same from nothing, to compare wi
 times() { stat -c '%n %i %.9Y' "$1"/{traces.h5,plan.json,model.thermo}; }
 
 # ---- again, and with something changed ----
-text() { pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' \
+text() { quietly --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' \
              --tokens 3 --prompt "$1" --run-flags '--seed 1' --out o -- --temp 0 && grep -q -F -e "$1" text; }
 check "from nothing" go o
 check "all stages are done" stages "trace plan pack"
@@ -96,7 +110,7 @@ check "nothing was written anew" eval 'times o | cmp before -'
 
 echo 'And one more.' >> in/p.csv
 check "more prompts" go o
-check "are traced, planned and packed" eval 'stages "trace plan pack" && because "1 trace: .*again, because the prompts changed"'
+check "are traced, planned and packed" eval 'stages "trace plan pack" && because "2 trace: .*again, because the prompts changed"'
 check "as from nothing" eval 'anew && same_as o fresh'
 
 cp -p in/m.gguf in/kept.gguf
@@ -191,46 +205,47 @@ check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $
 check "interrupted, and what is left is damaged" eval 'stopped TERM 130 && head -c 3000 /dev/zero > r/traces.h5.partial && go r $long &&
     [ "$(content r)" = "$(content whole)" ]'
 
-measure() { pipeline --model in/m.gguf --prompts in/p.csv --memory 64MiB --tokens 0 --out h "$@" || { cat talk; return 1; }; }
-check "measured here" eval 'measure && because "^== 2 hardware: what this machine can do"'
-check "and not again" eval 'measure && because "^== 2 hardware: up to date"'
-check "for another name it is" eval 'measure --device box && because "2 hardware: .*because --device" && because "3 plan: .*because"'
-check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 2 hardware: what"'
-check "a database that cannot be read" eval 'echo rubbish > h/hardware.sqlite && measure && because unreadable && [ -e h/hardware.sqlite.unreadable ]'
-limitless() { pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h "$@" || { cat talk; return 1; }; }
-check "no limit given: half of what is free" eval 'rm -f h/.pipeline/memory; limitless && because "3 plan: .*because --memory" && grep -qx "[0-9]*KiB" h/.pipeline/memory'
-check "and kept from then on" eval 'echo 65536KiB > h/.pipeline/memory; limitless && stages plan && limitless && stages ""'
+measure() { quietly --model in/m.gguf --prompts in/p.csv --memory 64MiB --tokens 0 --out h "$@" || { cat talk; return 1; }; }
+check "measured here" eval 'measure && because "^== 1 hardware: what this machine can do"'
+check "and not again" eval 'measure && because "^== 1 hardware: up to date"'
+check "for another name it is" eval 'measure --device box && because "^== 1 hardware: what" && because "3 plan: .*because"'
+check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 1 hardware: what"'
+check "a database that cannot be read" eval 'echo rubbish > cache/thermocline/machines/*.sqlite && measure && because unreadable && [ -e cache/thermocline/machines/*.sqlite.unreadable ]'
+limitless() { quietly --model in/m.gguf --prompts in/p.csv --tokens 0 --out h "$@" || { cat talk; return 1; }; }
+kept=h/.thermocline/memory.json
+check "no limit given: what is available, less a part" eval 'limitless && because "^memory: .* that are available" && because "3 plan: .*because --memory" && grep -q "\"[0-9]*[KMG]iB\"" $kept'
+check "and kept from then on" eval 'echo "{\"memory\": \"64MiB\"}" > $kept; limitless && stages plan && limitless && stages ""'
 
 # ---- names ----
 odd() # FILE
 {
     rm -rf names && mkdir names && cp in/m.gguf "names/$1" && cp in/p.csv "names/$1.csv" && cp in/hw.sqlite "names/$1.sqlite" || return
-    (cd names && "$here/scripts/pipeline.sh" --model "$1" --prompts "$1.csv" --hardware "$1.sqlite" --memory 64MiB --tokens 2 \
+    (cd names && "$real/thermocline" -v "./$1" --prompts "$1.csv" --hardware "$1.sqlite" --memory 64MiB --tokens 2 --prompt a \
         --out "$1.d" > ../text 2> ../talk) || { cat talk; return 1; }
     stages "trace plan pack" && [ -s "names/$1.d/model.thermo" ] &&
-    (cd names && "$here/scripts/pipeline.sh" --model="$1" --prompts="$1.csv" --hardware="$1.sqlite" --memory=64MiB --tokens=0 \
+    (cd names && "$real/thermocline" "./$1" --prompts="$1.csv" --hardware="$1.sqlite" --memory=64MiB --tokens=0 \
         --out="$1.d" > ../text 2> ../talk) && stages ""
 }
 check "a leading dash, non-ASCII" odd $'-m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
 check "spaces, quotes, what a shell expands, an equals sign" odd " it's \"mine\"  \\ \$HOME \`date\`; a=*%s[x].gguf"
 installed() # as packages do: programs beside it, data sets under ../share
 {
-    mkdir -p inst/bin inst/share/thermocline && cp "$here/scripts/pipeline.sh" inst/bin/thermo-pipeline &&
+    mkdir -p inst/bin inst/share/thermocline && cp "$real/thermocline" inst/bin/ &&
         ln -s "$here/datasets" inst/share/thermocline/ && mkdir -p elsewhere || return
     for p in thermo-profile thermo-plan thermo-pack thermo-run; do ln -s "$real/$p" inst/bin/; done
     long=$(printf 'x%.0s' $(seq 249))
     cp in/m.gguf "in/$long.gguf"
-    (cd elsewhere && env -u BIN PATH="$tmp/inst/bin:$PATH" thermo-pipeline --model "../in/$long.gguf" --hardware ../in/hw.sqlite --memory 64MiB \
+    (cd elsewhere && env -u BIN PATH="$tmp/inst/bin:$PATH" thermocline -v "../in/$long.gguf" --hardware ../in/hw.sqlite --memory 64MiB \
         --max-tokens 30 --tokens 0 2> ../talk) || { cat talk; return 1; }
-    ls elsewhere/thermo-pipeline/*/model.thermo && because 'stories-profile.csv'
-    ln -s "$tmp/inst/bin/thermo-pipeline" in/linked
-    env -u BIN in/linked --help | grep -q '^usage: linked'
+    ls cache/thermocline/models/xxx*/model.thermo && because 'stories-profile.csv'
+    ln -s "$tmp/inst/bin/thermocline" in/linked
+    env -u BIN in/linked --help | grep -q '^usage: thermocline'
 }
 check "installed, with a very long name" installed
 in_path() # the script alone, the programs in PATH
 {
-    mkdir -p alone && cp "$here/scripts/pipeline.sh" alone/thermo-pipeline &&
-        env -u BIN PATH="$real:$PATH" alone/thermo-pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB \
+    mkdir -p alone && cp "$real/thermocline" alone/ &&
+        env -u BIN PATH="$real:$PATH" alone/thermocline in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB \
             --tokens 0 --out alone/o 2> talk || { cat talk; return 1; }
 }
 check "programs in PATH" in_path
@@ -245,14 +260,14 @@ made() # through make
 check "make pipeline" made
 folder() # several models in a folder that cannot be written, each with a folder of its own
 {
-    mkdir ro && cp in/m.gguf in/other.gguf ro/ && chmod a-w ro/* ro && mkdir -p co/scripts && cp "$here/scripts/pipeline.sh" co/scripts/ && touch co/GNUmakefile || return
+    mkdir ro && cp in/m.gguf in/other.gguf ro/ && chmod a-w ro/* ro || return
     for m in m other m other; do
-        (cd co && scripts/pipeline.sh --model ../ro/$m.gguf --prompts ../in/p.csv --hardware ../in/hw.sqlite --memory 64MiB \
-            --plan-flags '--context 64' --tokens 0 2> ../talk) || { cat talk; return 1; }
+        "$real/thermocline" ro/$m.gguf --cache co --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' \
+            --tokens 0 2> talk || { cat talk; return 1; }
     done
     chmod u+w ro
-    stages "" && [ "$(ls ro)" = "$(printf 'm.gguf\nother.gguf')" ] && cmp co/build/pipeline/m/plan.json fresh/plan.json &&
-        ! cmp -s co/build/pipeline/m/model.thermo co/build/pipeline/other/model.thermo
+    stages "" && [ "$(ls ro)" = "$(printf 'm.gguf\nother.gguf')" ] && cmp co/models/m-*/plan-64MiB-*.json fresh/plan.json &&
+        ! cmp -s co/models/m-*/model.thermo co/models/other-*/model.thermo
 }
 check "several models in a read-only folder" eval 'anew && folder'
 
@@ -271,21 +286,37 @@ check "no such database" refused 3 "none.sqlite" --hardware none.sqlite
 check "a database that is none" refused 3 "p.csv" --hardware in/p.csv
 check "no such device" refused 2 "no device 'x'" --device x
 check "a size that is none" refused 2 "'2 GiB' is not a size" --memory "1GiB,2 GiB"
-check "a list that ends in a comma" refused 2 "not a list" --memory 1GiB,
-check "tokens that are none" refused 2 "'1e3'" --tokens 1e3
-check "tokens to trace that are none" refused 2 "'0'" --max-tokens 0
+check "a list that ends in a comma" refused 2 "nor a list" --memory 1GiB,
+check "tokens that are none" refused 2 "1e3" --tokens 1e3
+check "tokens to trace that are none" refused 2 "max-tokens" --max-tokens 0
 check "an empty value" refused 2 "not empty" --out=
-check "a flag with a value" refused 2 "takes no value" --full=yes
+check "a flag with a value" refused 2 "full" --full=yes
 check "measuring and not measuring" refused 2 "one of them" --full
 several() { cp in/hw.sqlite in/two.sqlite && "$real/thermo-profile" import -q --db in/two.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null &&
     refused 2 "name one with --device" --hardware in/two.sqlite && go o --hardware in/two.sqlite --device 'OnePlus 12'; }
 check "several devices" several
 
+# What is written is none of what is read, whatever leads to it, and links among the records are not followed.
+spared() # STATUS PATTERN ARGS...: in/kept.gguf stays
+{
+    local want=$1 pattern=$2
+    shift 2
+    sha256sum in/kept.gguf in/p.csv > sums
+    status "$want" go p "$@" && because "$pattern" && sha256sum --quiet -c sums
+}
+for o in traces.h5 traces.h5.partial plan.json model.thermo; do
+    check "a model that is its $o" eval 'rm -rf p; mkdir -p p/.thermocline; ln in/kept.gguf p/$o; spared 2 "$o. are the same file" --model in/kept.gguf --fresh'
+    check "prompts that are its $o" eval 'rm -rf p; mkdir -p p/.thermocline; ln in/p.csv p/$o; spared 2 "$o. are the same file" --fresh'
+done
+links() { rm -rf p; mkdir -p p/.thermocline; for o in lock memory.json model.json trace.begun.json prompts.json; do ln -s ../../in/kept.gguf p/.thermocline/$o; done
+    spared 0 'neurons from hot to cold'; }
+check "links among its records" links
+
 waits() # a second one in the same folder waits for the first
 {
-    rm -rf w && mkdir -p w/.pipeline || return
+    rm -rf w && mkdir -p w/.thermocline || return
     : > talk
-    exec 8> w/.pipeline/lock
+    exec 8> w/.thermocline/lock
     flock 8
     go w 8>&- & pid=$!
     until grep -q 'waiting until it has ended' talk || [ ! -e /proc/$pid/exe ]; do sleep 0.02; done

@@ -1,0 +1,78 @@
+#include "driver/drive.h"
+
+#include "common/base/js.h"
+#include "common/base/log.h"
+#include "common/base/print.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int drive_path(char out[DRIVE_PATH], struct err *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(out, DRIVE_PATH, fmt, ap);
+    va_end(ap);
+    return n >= 0 && n < DRIVE_PATH ? 0 : err_set(e, ERR_USAGE, "'%.100s...': a path of more than %d bytes", out, DRIVE_PATH - 1);
+}
+
+void drive_say(struct drive *d, const char *fmt, ...)
+{
+    char line[8192];
+    va_list ap;
+    if (log_get_level() < LOG_INFO)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    bar_clear(&d->bar);
+    print_to(stderr, "%s\n", line);
+}
+
+const char *drive_purpose(const struct drive *d)
+{
+    return d->serve ? "serve" : d->has_template ? "chat" : "";
+}
+
+void drive_program(const struct drive *d, struct words *w, const char *program)
+{
+    char path[DRIVE_PATH + 32];
+    snprintf(path, sizeof path, "%s/%s", d->programs, program);
+    words_add(w, path);
+}
+
+/* All lines but the one of the program's version. */
+static void id_of(char *text, char id[HASH_TEXT])
+{
+    char *tool = strstr(text, "\n  \"tool\":"), *end = tool ? strchr(tool + 1, '\n') : NULL;
+    if (end)
+        memmove(tool, end, strlen(end) + 1);
+    hash_text(hash_128(text, strlen(text)), id);
+}
+
+int drive_asks(const struct drive *d, const char *program, const char *command, const char *file, struct js **out, char id[HASH_TEXT],
+               struct err *e)
+{
+    struct words w = { 0 };
+    char *text = NULL, says[400];
+    size_t len;
+    int status = 0;
+    drive_program(d, &w, program);
+    words_add(&w, command);
+    words_add(&w, "--json");
+    words_add(&w, "-q");
+    words_add(&w, "--");
+    words_add(&w, file);
+    int r = child_read(&w, &text, &len, says, sizeof says, &status, e);
+    if (r == 0 && status)
+        r = err_set(e, status == 130 ? ERR_INTR : ERR_INPUT, "%s", *says ? says : "it cannot be read");
+    if (r == 0 && out && !(*out = js_parse(text, len, file, e)))
+        r = e->code;
+    if (r == 0 && id)
+        id_of(text, id);
+    free(text);
+    words_done(&w);
+    return r;
+}

@@ -1,0 +1,1 @@
+driver_src := $(notdir $(wildcard driver/*.c))

@@ -190,6 +190,7 @@ static int read_text(struct ask *a, const struct field *f, const struct js *body
     return r < 0 || !fields_given(format) ? r : ask_add_format(a, f->row.name, format, format, e);
 }
 
+#define LOGPROBS "message.output_text.logprobs"
 static int read_include(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
     (void)f;
@@ -200,11 +201,18 @@ static int read_include(struct ask *a, const struct field *f, const struct js *b
         const char *s = js_str(js_at(v, i));
         if (!s)
             return err_set(e, ERR_FORMAT, "\"include\" is not an array of strings");
-        if (!strcmp(s, "message.output_text.logprobs"))
-            return err_set(e, ERR_UNSUPPORTED, "\"include\": \"%s\": chat/completions has log-probabilities", s);
+        a->logprobs |= !strcmp(s, LOGPROBS);
         a->opaque |= !strcmp(s, "reasoning.encrypted_content");
     }
     return 0;
+}
+
+static int read_tops(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
+{
+    int64_t n;
+    if (!a->logprobs && js_int(v, &n) && n > 0)
+        return err_set(e, ERR_FORMAT, "\"top_logprobs\" needs \"include\": [\"" LOGPROBS "\"]");
+    return ask_int(a, f, body, v, e);
 }
 
 static int read_stream_options(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
@@ -228,6 +236,7 @@ const struct field ask_responses_fields[] = {
     READ("reasoning", read_reasoning, NULL),
     READ("text", read_text, NULL),
     READ("include", read_include, NULL),
+    RANGE("top_logprobs", read_tops, "logprobs", 0, 20),
     READ("stream_options", read_stream_options, NULL),
     NO_EFFECT("store"), NO_EFFECT("context_management"), NO_EFFECT("max_tool_calls"), NO_EFFECT("background_options"), NO_EFFECT("image"),
     NO_EFFECT("access_programs"), NO_EFFECT("personality"),
@@ -237,6 +246,5 @@ const struct field ask_responses_fields[] = {
     IF_EMPTY("conversation", KEPT),
     IF_EMPTY("prompt", KEPT),
     IF_EMPTY("moderation", "answers are what the model writes"),
-    IF_EMPTY("top_logprobs", "chat/completions has log-probabilities"),
     LAST
 };

@@ -69,8 +69,7 @@ static void put_token(const struct form *f, struct buffer *b, int32_t id, double
     buffer_put(b, "]", 1, 1);
 }
 
-/* An object of chat/completions' logprobs.content. */
-static void put_content(const struct form *f, struct buffer *b, const struct thermo_event *ev)
+void form_put_logprob(const struct form *f, struct buffer *b, const struct thermo_event *ev)
 {
     buffer_put(b, "{", 1, 1);
     put_token(f, b, ev->token, ev->token_logprob);
@@ -105,7 +104,7 @@ static void put_tops(const struct form *f, struct buffer *b, const struct thermo
     buffer_put(b, "}", 1, 1);
 }
 
-static int has_logprobs(const struct form *f, const struct thermo_event *ev)
+int form_has_logprob(const struct form *f, const struct thermo_event *ev)
 {
     return f->logprobs && ev->type == THERMO_TOKEN && ev->token >= 0;
 }
@@ -121,11 +120,11 @@ static void begin_event(const struct form *f, struct buffer *b, int choice)
 
 static void put_logprobs(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
-    if (!ev || !has_logprobs(f, ev)) {
+    if (!ev || !form_has_logprob(f, ev)) {
         buffer_printf(b, "\"logprobs\":null");
     } else if (f->kind == ASK_CHAT) {
         buffer_printf(b, "\"logprobs\":{\"content\":[");
-        put_content(f, b, ev);
+        form_put_logprob(f, b, ev);
         buffer_printf(b, "],\"refusal\":null}");
     } else {
         buffer_printf(b, "\"logprobs\":{\"tokens\":[");
@@ -189,7 +188,7 @@ static void take(const struct form *f, struct form_choice *c, const struct therm
 {
     size_t n;
     c->n_calls += ev->part == THERMO_CALL;
-    if (!has_logprobs(f, ev))
+    if (!form_has_logprob(f, ev))
         return;
     const char *text = thermo_piece(f->t, ev->token, &n);
     for (size_t i = 0; i < n; i++)
@@ -198,7 +197,7 @@ static void take(const struct form *f, struct form_choice *c, const struct therm
 
 static void put_events(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
-    if (!ev->text_bytes && !has_logprobs(f, ev))
+    if (!ev->text_bytes && !form_has_logprob(f, ev))
         return;
     begin_event(f, b, ev->choice);
     if (ev->part == THERMO_CALL) {
@@ -286,7 +285,7 @@ static void gather_logprobs(const struct form *f, struct form_choice *c, const s
     const char *between = c->tokens.len ? "," : "";
     buffer_printf(&c->tokens, "%s", between);
     if (f->kind == ASK_CHAT) {
-        put_content(f, &c->tokens, ev);
+        form_put_logprob(f, &c->tokens, ev);
         return;
     }
     put_piece(f, &c->tokens, ev->token);
@@ -306,7 +305,7 @@ static int gather(const struct form *f, struct form_choice *c, const struct ther
     } else if (buffer_escape(to, ev->text, ev->text_bytes, ev->type == THERMO_END) < 0) {
         return -1;
     }
-    if (has_logprobs(f, ev))
+    if (form_has_logprob(f, ev))
         gather_logprobs(f, c, ev);
     take(f, c, ev);
     return 0;

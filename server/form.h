@@ -28,7 +28,8 @@ struct form {
 struct form_choice {
     struct buffer text, thought; /* escaped; messages and responses: all of it in text, as blocks of JSON */
     struct buffer calls;         /* objects of tool_calls */
-    struct buffer tokens;        /* log-probabilities, of chats: objects; of completions: tokens, */
+    struct buffer tokens;        /* log-probabilities, of chats: objects; responses: of the item that is open, and in `numbers` those behind
+                                  * its last text; of completions: tokens, */
     struct buffer numbers, tops, offsets; /* and these */
     size_t n_text;               /* characters of the tokens so far, for offsets */
     int n_calls;
@@ -68,6 +69,10 @@ extern const struct form_ops form_messages_ops, form_responses_ops;
 void form_choice_init(struct form_choice *c, struct pool *pool);
 void form_choice_done(struct form_choice *c);
 size_t form_choice_bytes(const struct form_choice *c);
+
+/* Of this token log-probabilities are wanted; an object of chat/completions' logprobs.content. */
+int form_has_logprob(const struct form *f, const struct thermo_event *ev);
+void form_put_logprob(const struct form *f, struct buffer *b, const struct thermo_event *ev);
 
 /* A buffer's bytes behind those of another. */
 void form_append(struct buffer *b, const struct buffer *from);

@@ -11,7 +11,7 @@ struct slice { const char *at; size_t n; };
 
 /* Of each part: what its item's id begins with, its item to its content, the type of its content, its events. */
 static const struct { const char *id, *head, *content, *event; } parts[] = {
-    [THERMO_TEXT] = { "msg", "\"message\",\"role\":\"assistant\"", "\"output_text\",\"annotations\":[],\"logprobs\":[]", "output_text" },
+    [THERMO_TEXT] = { "msg", "\"message\",\"role\":\"assistant\"", "\"output_text\",\"annotations\":[]", "output_text" },
     [THERMO_THOUGHT] = { "rs", "\"reasoning\",\"summary\":[]", "\"reasoning_text\"", "reasoning_text" },
     [THERMO_CALL] = { "fc", "\"function_call\"", "", "function_call_arguments" },
 };
@@ -40,11 +40,35 @@ static void put_head(const struct form *f, struct buffer *b, int part, int index
     buffer_printf(b, ",\"content\":[");
 }
 
-static void put_content(struct buffer *b, int part, struct slice text)
+/* Of the text that is open, and of a token more; c: NULL: of none. */
+static void put_logprobs(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *more)
+{
+    const struct buffer *all[] = { more || !c ? NULL : &c->tokens, c ? &c->numbers : NULL };
+    int any = 0;
+    buffer_printf(b, "\"logprobs\":[");
+    for (int i = 0; i < 2; i++)
+        if (all[i] && all[i]->len) {
+            buffer_printf(b, any++ ? "," : "");
+            form_append(b, all[i]);
+        }
+    if (more && form_has_logprob(f, more)) {
+        buffer_printf(b, any ? "," : "");
+        form_put_logprob(f, b, more);
+    }
+    buffer_put(b, "]", 1, 1);
+}
+
+/* c: whose text it is; NULL: none yet. */
+static void put_content(const struct form *f, const struct form_choice *c, struct buffer *b, int part, struct slice text)
 {
     buffer_printf(b, "{\"type\":%s,\"text\":\"", parts[part].content);
     buffer_put(b, text.at, text.n, 1);
-    buffer_printf(b, "\"}");
+    buffer_put(b, "\"", 1, 1);
+    if (part == THERMO_TEXT) {
+        buffer_put(b, ",", 1, 1);
+        put_logprobs(f, c, b, NULL);
+    }
+    buffer_put(b, "}", 1, 1);
 }
 
 static void put_tail(const struct form *f, struct buffer *b, int part, struct slice text, const char *status)
@@ -146,7 +170,7 @@ static void put_open(const struct form *f, struct buffer *b, int part, int index
     begin_event(b, "content_part", ".added", number);
     put_place(f, b, part, index);
     buffer_printf(b, "\"part\":");
-    put_content(b, part, none);
+    put_content(f, NULL, b, part, none);
     end_event(b);
 }
 
@@ -156,28 +180,36 @@ static void put_close(const struct form *f, const struct form_choice *c, struct 
     const int part = c->open - 1;
     begin_event(b, parts[part].event, ".done", number);
     put_place(f, b, part, c->n_blocks);
-    buffer_printf(b, "%s\"text\":\"", part == THERMO_TEXT ? "\"logprobs\":[]," : "");
+    if (part == THERMO_TEXT) {
+        put_logprobs(f, c, b, NULL);
+        buffer_put(b, ",", 1, 1);
+    }
+    buffer_printf(b, "\"text\":\"");
     buffer_put(b, text.at, text.n, 1);
     buffer_put(b, "\"", 1, 1);
     end_event(b);
     begin_event(b, "content_part", ".done", number);
     put_place(f, b, part, c->n_blocks);
     buffer_printf(b, "\"part\":");
-    put_content(b, part, text);
+    put_content(f, c, b, part, text);
     end_event(b);
     begin_event(b, "output_item", ".done", number);
     buffer_printf(b, "\"output_index\":%d,\"item\":", c->n_blocks);
     put_head(f, b, part, c->n_blocks);
-    put_content(b, part, text);
+    put_content(f, c, b, part, text);
     put_tail(f, b, part, text, status);
     end_event(b);
 }
 
-static void put_delta(const struct form *f, struct buffer *b, const struct thermo_event *ev, int index, int *number)
+static void put_delta(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev, int index, int *number)
 {
     begin_event(b, parts[ev->part].event, ".delta", number);
     put_place(f, b, ev->part, index);
-    buffer_printf(b, "%s\"delta\":\"", ev->part == THERMO_TEXT ? "\"logprobs\":[]," : "");
+    if (ev->part == THERMO_TEXT) {
+        put_logprobs(f, c, b, ev);
+        buffer_put(b, ",", 1, 1);
+    }
+    buffer_printf(b, "\"delta\":\"");
     buffer_escape(b, ev->text, ev->text_bytes, 1);
     buffer_put(b, "\"", 1, 1);
     end_event(b);
@@ -189,7 +221,7 @@ static void put_whole_call(const struct form *f, struct buffer *b, const struct 
     buffer_printf(b, "\"output_index\":%d,\"item\":", index);
     put_call(f, b, ev, index, 0);
     end_event(b);
-    put_delta(f, b, ev, index, number);
+    put_delta(f, NULL, b, ev, index, number);
     begin_event(b, parts[THERMO_CALL].event, ".done", number);
     put_place(f, b, THERMO_CALL, index);
     buffer_printf(b, "\"name\":");
@@ -224,7 +256,7 @@ static void put_events(const struct form *f, const struct form_choice *c, struct
     }
     if (is_new(c, ev))
         put_open(f, b, ev->part, index, &number);
-    put_delta(f, b, ev, index, &number);
+    put_delta(f, c, b, ev, index, &number);
 }
 
 /* ---- what is gathered ---- */
@@ -234,19 +266,41 @@ static void close_item(const struct form *f, struct form_choice *c, const char *
     if (!c->open)
         return;
     const size_t n = c->text.len - c->open_at;
-    buffer_reserve(&c->text, n + 1024, 1); /* it may say its own text once more, which must not move then */
-    buffer_printf(&c->text, "\"}");
+    buffer_reserve(&c->text, n + c->tokens.len + c->numbers.len + 1024, 1); /* it may say its text once more, which must not move then */
+    buffer_put(&c->text, "\"", 1, 1);
+    if (c->open - 1 == THERMO_TEXT) {
+        buffer_put(&c->text, ",", 1, 1);
+        put_logprobs(f, c, &c->text, NULL);
+        c->tokens.len = c->numbers.len = 0;
+    }
+    buffer_put(&c->text, "}", 1, 1);
     put_tail(f, &c->text, c->open - 1, (struct slice){ c->text.at + c->open_at, n }, status);
     c->open = 0;
     c->n_blocks++;
+}
+
+/* Those of a text wait for it. */
+static void take_logprob(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+{
+    if (ev->part == THERMO_TEXT && form_has_logprob(f, ev)) {
+        buffer_printf(&c->numbers, c->numbers.len ? "," : "");
+        form_put_logprob(f, &c->numbers, ev);
+    }
+    if (ev->part == THERMO_TEXT && ev->text_bytes && c->numbers.len) {
+        buffer_printf(&c->tokens, c->tokens.len ? "," : "");
+        form_append(&c->tokens, &c->numbers);
+        c->numbers.len = 0;
+    }
 }
 
 static void take(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     struct buffer *b = &c->text;
     const int new = is_new(c, ev);
-    if (!ev->text_bytes)
+    if (!ev->text_bytes) {
+        take_logprob(f, c, ev);
         return;
+    }
     c->n_events += (new && c->open ? 3 : 0) + (ev->part == THERMO_CALL ? 4 : new ? 3 : 1);
     if (new) {
         close_item(f, c, "completed");
@@ -264,6 +318,7 @@ static void take(const struct form *f, struct form_choice *c, const struct therm
         c->open_at = b->len;
     }
     buffer_escape(b, ev->text, ev->text_bytes, 1);
+    take_logprob(f, c, ev);
 }
 
 static int gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)

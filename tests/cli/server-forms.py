@@ -148,6 +148,22 @@ CLAUDE = [{'name': 'f', 'description': 'does', 'input_schema': CALL, 'cache_cont
 CODEX = [{'type': 'function', 'name': 'f', 'description': 'does', 'parameters': CALL, 'strict': False}, {'type': 'web_search'}]
 
 
+def logprobs(s):
+    """Of responses, as of chats."""
+    want = json.loads(s.ask('/v1/chat/completions', said('Once upon', logprobs=True, top_logprobs=3))[2])['choices'][0]['logprobs']['content']
+    ask = put('Once upon', include=['message.output_text.logprobs'], top_logprobs=3)
+    a = json.loads(s.ask(R, ask)[2])
+    point(a['output'][0]['content'][0]['logprobs'] == want and len(want) > 5, 'log-probabilities of a response', f'{a} {want}')
+    all_ = events(s, R, {**ask, 'stream': True})
+    deltas = [t for e in all_ if e['type'] == 'response.output_text.delta' for t in e['logprobs']]
+    done = [e['logprobs'] for e in all_ if e['type'] == 'response.output_text.done']
+    point(same(a, of_response(all_)) and done == [want] and deltas == want, 'and streamed', str(all_))
+    stop = {'input': 'Once upon', 'max_output_tokens': 12, 'temperature': 0}
+    a = json.loads(s.ask(R, {**stop, 'include': ['message.output_text.logprobs']})[2])['output'][0]['content'][0]
+    point([t['token'] for t in a['logprobs']] == [t['token'] for t in want[:len(a['logprobs'])]] and not a['logprobs'][0]['top_logprobs'], 'without likeliest ones', str(a))
+    point(json.loads(s.ask(R, {**stop, 'top_logprobs': 0})[2])['output'][0]['content'][0]['logprobs'] == [], 'none where none are asked for')
+
+
 def tools(s):
     a = json.loads(s.ask(M, said('A cat', max_tokens=100, tools=CLAUDE, tool_choice={'type': 'any', 'disable_parallel_tool_use': True}, seed=4, temperature=1))[2])
     use = a['content'][-1]
@@ -243,7 +259,7 @@ def refused(s):
     cases = [({'previous_response_id': 'resp_1'}, 'previous_response_id'), ({'conversation': 'c'}, 'conversation'), ({'background': True}, 'background'), ({'inputs': 'x'}, 'inputs'), ({'input': []}, 'input'),
              ({'input': [{'type': 'item_reference', 'id': 'x'}]}, '"item_reference"'), ({'input': [{'role': 'user', 'content': [{'type': 'input_image'}]}]}, '"input_image"'), ({'truncation': 'auto'}, 'truncation'),
              ({'input': [{'type': 'function_call', 'name': 'f'}]}, '"call_id"'), ({'instructions': 3}, 'instructions'), ({'text': {'format': {'type': 'json_schema'}}}, '"schema"'), ({'tools': [{'name': 'f'}]}, 'tools'),
-             ({'reasoning': {'effort': 3}}, 'effort'), ({'include': ['message.output_text.logprobs']}, 'include'), ({'max_output_tokens': 0}, 'max_output_tokens'), ({'tool_choice': 'any'}, 'tool_choice')]
+             ({'reasoning': {'effort': 3}}, 'effort'), ({'top_logprobs': 2}, 'top_logprobs'), ({'include': ['message.output_text.logprobs'], 'top_logprobs': 21}, 'top_logprobs'), ({'max_output_tokens': 0}, 'max_output_tokens'), ({'tool_choice': 'any'}, 'tool_choice')]
     for more, what in cases:
         e = error(s, R, put('x', **more), 400)
         point(e['type'] == 'invalid_request_error' and what in e['message'] and e['param'], f'responses, 400: {more}', str(e))
@@ -279,6 +295,7 @@ def doors():
 def main():
     s = Server()
     plain(s)
+    logprobs(s)
     tools(s)
     conversations(s)
     thoughts(s)

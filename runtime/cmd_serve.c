@@ -136,8 +136,8 @@ static void say_done(const struct asked *q, const char *id, const struct thermo_
 static int answer(void *ctx, const struct thermo_event *ev)
 {
     struct asked *q = ctx;
-    if (ev->type == THERMO_TOKEN) {
-        fputs("{\"type\":\"token\",", stdout);
+    if (ev->type != THERMO_END) {
+        print("{\"type\":\"%s\",", ev->type == THERMO_PROMPT ? "prompt" : "token");
         say_id(q->id);
         say_choice(q, ev);
         if (ev->token >= 0)

@@ -344,7 +344,8 @@ int generate_set_open(struct generate_set *g, struct generate_args *a, int in_fl
     return r < 0 ? r : open_store(g, e);
 }
 
-int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
+int generate_set_start(struct generate_set *g, void (*scored)(void *, struct batch_text *, int),
+                       void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e)
 {
     const struct generate_args *a = g->args;
@@ -359,7 +360,8 @@ int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_
                                                .n_batches = g->setup.config.mode == g->setup.limit.mode ? g->setup.n_planned : 0 };
     const struct batch_config c = { .engine = g->engine, .eog = g->eog, .n_eog = g->n_eog, .cancel = g->setup.args.cancel,
                                     .guesses = a->guess ? &guesses : NULL, .most_ns = a->max_pass_ms * 1e6,
-                                    .prefixes = !a->known || a->prefix_cache, .states = states_of(a), .token = token, .end = end,
+                                    .prefixes = !a->known || a->prefix_cache, .states = states_of(a), .token = token,
+                                    .scored = scored, .end = end,
                                     .allowed = request_allowed, .ctx = ctx };
     r = batch_init(&g->batch, &c, e);
     if (r == 0 && a->prefix_cache && !g->batch.finds)

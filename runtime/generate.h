@@ -96,7 +96,8 @@ struct generate_set {
 int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);
 
 /* Loads the model, for requests[n]. */
-int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
+int generate_set_start(struct generate_set *g, void (*scored)(void *, struct batch_text *, int),
+                       void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
                        int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
 void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
 

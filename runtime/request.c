@@ -116,6 +116,7 @@ static const struct field fields[] = {
     { TAKEN("frequency_penalty"), REAL, AT(frequency_penalty), -2, 2 },
     { TAKEN("logit_bias"), BIAS, 0, 0, 0 },
     { TAKEN("logprobs"), INT, offsetof(struct request, text.logprobs), 0, BATCH_TOP },
+    { TAKEN("prompt_logprobs"), FLAG, offsetof(struct request, text.scores), 0, 0 },
     { TAKEN("seed"), U64, AT(seed), 0, 0x1p63 },
     { TAKEN("stop"), STOP, 0, 0, 0 },
     { TAKEN("ignore_eos"), FLAG, offsetof(struct request, text.ignore_eos), 0, 0 },

@@ -136,6 +136,7 @@ void thermo_free(void *p)
 
 /* ---- opening ---- */
 
+static void on_scored(void *ctx, struct batch_text *b, int at);
 static int on_token(void *ctx, struct batch_text *b, int32_t id);
 static void on_end(void *ctx, struct batch_text *b, enum batch_end end, const struct err *why);
 
@@ -219,7 +220,7 @@ static int open_all(struct thermo *t, const struct thermo_options *o, struct err
     if ((r = open_places(t, e)) < 0 || (r = ask_before(t, o, e)) < 0)
         return r;
     int64_t start = progress_now_ns();
-    if ((r = generate_set_start(&t->set, on_end, on_token, t, e)) < 0)
+    if ((r = generate_set_start(&t->set, on_scored, on_end, on_token, t, e)) < 0)
         return r;
     t->work = (struct report){ .load_ns = (uint64_t)(progress_now_ns() - start), .guessing = t->args.guess,
                                .guess_most = t->set.batch.guess.most, .guess_ns = t->set.batch.guess.guess_ns };
@@ -684,14 +685,32 @@ static size_t head_of(const struct said *of, struct thermo_event *ev)
     return (size_t)(ev->call_name + strlen(ev->call_name) + 1 - at);
 }
 
+static void tell_top(struct thermo *t, const struct batch_text *b)
+{
+    for (int i = 0; i < b->n_top; i++)
+        t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
+}
+
+/* A token of a prompt, to each of those that go on from it. */
+static void on_scored(void *ctx, struct batch_text *b, int at)
+{
+    struct thermo *t = ctx;
+    tell_top(t, b);
+    for (struct place *p = place_of(t, b->owner); p; p = next_choice(t, p)) {
+        struct thermo_event ev = { .size = sizeof ev, .type = THERMO_PROMPT, .id = p->id, .text = "", .token = b->prompt[at],
+                                   .n_tokens = at, .token_logprob = b->token_logprob, .top = t->top, .n_top = b->n_top, .choice = p->q->choice,
+                                   .prompt_tokens = p->q->n_prompt };
+        p->sink(p->ctx, &ev);
+    }
+}
+
 /* 1: the sink took all of it, event by event. */
 static int offer(struct thermo *t, struct place *p, struct said *of)
 {
     const struct batch_text *b = &p->q->text;
     struct thermo_event ev = { .size = sizeof ev, .type = THERMO_TOKEN, .id = p->id, .n_tokens = p->q->n_made, .choice = p->q->choice,
                                .prompt_tokens = p->q->n_prompt, .shared_tokens = b->n_shared, .top = t->top };
-    for (int i = 0; i < b->n_top; i++)
-        t->top[i] = (struct thermo_top){ b->top[i], b->top_logprob[i] };
+    tell_top(t, b);
     tell_counts(t, &ev);
     do {
         size_t n = 0, head = head_of(of, &ev), left = of->n - of->taken - head;

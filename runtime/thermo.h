@@ -124,8 +124,10 @@ struct thermo_request {
 
 enum thermo_event_type {
     THERMO_TOKEN,             /* a token of the text */
-    THERMO_END                /* the text has ended; with the last one of its request ("choices" of the fields says how many there
+    THERMO_END,               /* the text has ended; with the last one of its request ("choices" of the fields says how many there
                                * are) the id means nothing any more */
+    THERMO_PROMPT             /* where the fields have "prompt_logprobs": true: a token of the prompt, n_tokens before it, before any
+                               * other event of its text. token_logprob of the first: NAN */
 };
 
 /* What an event's text is: the text that was asked for, or what a model thinks before it answers
@@ -148,7 +150,7 @@ struct thermo_event {
     int part;                 /* enum thermo_part, of all of the text */
     int token, n_tokens;      /* TOKEN: its id, or -1: more text of the token before, of the other
                                * part; tokens of the text so far */
-    /* TOKEN: natural logarithms of probabilities by the model, before temperature, penalties, bias and
+    /* TOKEN, PROMPT: natural logarithms of probabilities by the model, before temperature, penalties, bias and
      * masks: of this token; of the likeliest at its place, as many as "logprobs" asks for. token -1:
      * none */
     double token_logprob;
@@ -176,7 +178,7 @@ struct thermo_event {
 
 /* Must not block. Of a token: 0, it was taken; THERMO_PAUSE, it was not, and the request makes nothing
  * more until it is: it is offered again at each thermo_step (thermo_wake has a waiting one look), for
- * pause_ms at most. Of an end the value is ignored. */
+ * pause_ms at most. Of others the value is ignored. */
 enum { THERMO_PAUSE = 1 };
 typedef int thermo_sink(void *ctx, const struct thermo_event *event);
 

@@ -176,9 +176,22 @@ static int on_token(struct answer *a, const struct thermo_event *ev)
     return 0;
 }
 
+/* What it is worth is gathered, for it comes many at a time. */
+static void on_prompt(struct answer *a, const struct thermo_event *ev)
+{
+    if (a->too_long)
+        return;
+    form_prompt(&a->form, &a->choices[ev->choice], ev);
+    if (gathered(a) <= a->s->body_max && atomic_load(&a->s->pool.used) <= a->s->pool.most)
+        return;
+    a->too_long = 2;
+    cancel(a);
+}
+
 static const char *fault_of(const struct answer *a, const struct thermo_event *ev)
 {
     return ev->error.code ? ev->error.message
+         : a->too_long == 2 ? "the log-probabilities of the prompt are longer than --max-body, or there is no memory for them"
          : a->too_long ? a->form.stream ? "the answer is longer than a quarter of --max-body, and this form says it again at its end"
                                         : "the answer is longer than --max-body; ask for a stream"
          : "the client did not read its answer, or there was no memory for it, for too long";
@@ -287,6 +300,11 @@ static int sink(void *ctx, const struct thermo_event *of)
     struct thermo_event ev = *of;
     int gone = atomic_load(&a->gone), taken = atomic_load(&a->taken), is_token = ev.type == THERMO_TOKEN;
     ev.choice += p->first;
+    if (ev.type == THERMO_PROMPT) {
+        if (!gone)
+            on_prompt(a, &ev);
+        return 0;
+    }
     if (is_token && (gone || !taken))
         return gone ? 0 : THERMO_PAUSE;
     if (!gone && taken)

@@ -8,6 +8,8 @@
 
 #include "server/buffer.h"
 
+#include <stdint.h>
+
 /* What a thought begins with that a client is given as encrypted content. */
 #define ASK_OPAQUE "thought:"
 
@@ -17,7 +19,7 @@ struct ask {
     enum ask_form form;
     int stream, usage;       /* usage: a chunk with counts at a stream's end */
     int n, logprobs;         /* choices of each prompt; whether tokens have log-probabilities */
-    int n_prompts;
+    int n_prompts, echoes;   /* echoes: ask_echo is called */
     int opaque;              /* responses: thoughts are sent as encrypted_content, too, and come back as that */
     struct buffer fields;    /* a JSON object, for the library, of the first prompt */
     struct buffer prompts;   /* of several: a field of each, ended by NUL, */
@@ -29,6 +31,8 @@ struct ask {
 /* pool: of what stays with the answer. ERR_FORMAT, ERR_UNSUPPORTED: the message begins with the field, in quotes. */
 int ask_read(const struct js *body, enum ask_form form, struct pool *pool, struct ask *out, struct err *e);
 void ask_done(struct ask *a); /* accepts a zeroed one */
+/* a->echo, of prompts in the body: their texts, and pieces of those that are tokens. */
+int ask_echo(struct ask *a, const struct js *body, const char *(*piece)(void *ctx, int32_t id, size_t *n), void *ctx, struct err *e);
 int ask_turn(struct ask *a, int i, struct err *e); /* fields are those of the i-th prompt */
 
 /* The field that a message quotes first; theirs: it is the library's, and gets the endpoint's name: "temperature" for "temp". "": none. */

@@ -44,22 +44,40 @@ static int read_prompt(struct ask *a, const struct field *f, const struct js *bo
     return 0;
 }
 
-/* The prompt stands before each of its answers. */
+/* The prompt stands before each of its answers, and its tokens before theirs. */
 static int read_echo(struct ask *a, const struct field *f, const struct js *body, const struct js *v, struct err *e)
 {
-    const struct js *p;
     int r = ask_bool(a, f, body, v, e);
-    if (r < 0 || !js_bool(v))
-        return r;
-    if (fields_given(js_get(body, "logprobs")))
-        return err_set(e, ERR_UNSUPPORTED, "\"echo\": log-probabilities of a prompt are not computed; without \"logprobs\"");
-    for (size_t i = 0; (p = prompt_of(js_get(body, "prompt"), i)); i++) {
-        if (!js_str(p))
-            return err_set(e, ERR_UNSUPPORTED, "\"echo\" is of a \"prompt\" that is a text");
-        if (buffer_escape(&a->echo, js_str(p), strlen(js_str(p)), 0) < 0 || buffer_put(&a->echo, "", 1, 0) < 0)
-            return ask_no_memory(e);
-    }
+    a->echoes = js_bool(v) == 1;
+    return r == 0 && a->echoes && fields_given(js_get(body, "logprobs")) ? ask_add(a, "prompt_logprobs", "true", e) : r;
+}
+
+static int echo_tokens(struct buffer *raw, const struct js *p, const char *(*piece)(void *ctx, int32_t id, size_t *n), void *ctx)
+{
+    int64_t id;
+    size_t n;
+    for (size_t i = 0; i < js_len(p); i++)
+        if (js_int(js_at(p, i), &id) && id >= 0 && id <= INT32_MAX) { /* others are refused by the library */
+            const char *text = piece(ctx, (int32_t)id, &n);
+            if (buffer_put(raw, text, n, 0) < 0)
+                return -1;
+        }
     return 0;
+}
+
+int ask_echo(struct ask *a, const struct js *body, const char *(*piece)(void *ctx, int32_t id, size_t *n), void *ctx, struct err *e)
+{
+    const struct js *p;
+    int bad = 0;
+    for (size_t i = 0; !bad && (p = prompt_of(js_get(body, "prompt"), i)); i++) {
+        struct buffer raw = { .pool = a->echo.pool };
+        const char *text = js_str(p);
+        bad = !text && echo_tokens(&raw, p, piece, ctx) < 0;
+        text = text ? text : raw.len ? raw.at : "";
+        bad |= buffer_escape(&a->echo, text, js_str(p) ? strlen(text) : raw.len, 0) < 0 || buffer_put(&a->echo, "", 1, 0) < 0;
+        buffer_drop(&raw);
+    }
+    return bad ? ask_no_memory(e) : 0;
 }
 
 /* chat_template_kwargs, and reasoning_effort as a variable of that name. */

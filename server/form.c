@@ -106,7 +106,7 @@ static void put_tops(const struct form *f, struct buffer *b, const struct thermo
 
 int form_has_logprob(const struct form *f, const struct thermo_event *ev)
 {
-    return f->logprobs && ev->type == THERMO_TOKEN && ev->token >= 0;
+    return f->logprobs && ev->type != THERMO_END && ev->token >= 0;
 }
 
 /* ---- events ---- */
@@ -159,7 +159,7 @@ static void put_echo(const struct form *f, struct buffer *b, int choice)
 
 static void put_first(const struct form *f, struct buffer *b, int choice)
 {
-    if (f->kind == ASK_TEXT && !f->echo.len)
+    if (f->kind == ASK_TEXT && (!f->echo.len || f->logprobs))
         return;
     begin_event(f, b, choice);
     if (f->kind == ASK_TEXT)
@@ -184,9 +184,37 @@ static void put_call(struct buffer *b, const struct thermo_event *ev, int indexe
     buffer_printf(b, "\"}}");
 }
 
+static void put_arrays(const struct form_choice *c, struct buffer *b)
+{
+    const struct buffer *of[] = { &c->tokens, &c->numbers, &c->tops, &c->offsets };
+    static const char *const names[] = { "{\"tokens\":[", "],\"token_logprobs\":[", "],\"top_logprobs\":[", "],\"text_offset\":[" };
+    for (int i = 0; i < 4; i++) {
+        buffer_printf(b, "%s", names[i]);
+        form_append(b, of[i]);
+    }
+    buffer_printf(b, "]}");
+}
+
+/* The prompt, where its tokens have log-probabilities. */
+static void put_prompt(const struct form *f, const struct form_choice *c, struct buffer *b, int choice)
+{
+    begin_event(f, b, choice);
+    put_echo(f, b, choice);
+    buffer_printf(b, "\",\"logprobs\":");
+    put_arrays(c, b);
+    buffer_printf(b, ",\"finish_reason\":null}]%s}\n\n", f->usage ? ",\"usage\":null" : "");
+}
+
 static void take(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
 {
     size_t n;
+    if (c->prompts && f->stream) { /* it has been sent */
+        c->prompts = 0;
+        buffer_drop(&c->tokens);
+        buffer_drop(&c->numbers);
+        buffer_drop(&c->tops);
+        buffer_drop(&c->offsets);
+    }
     c->n_calls += ev->part == THERMO_CALL;
     if (!form_has_logprob(f, ev))
         return;
@@ -197,6 +225,8 @@ static void take(const struct form *f, struct form_choice *c, const struct therm
 
 static void put_events(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev)
 {
+    if (c->prompts)
+        put_prompt(f, c, b, ev->choice);
     if (!ev->text_bytes && !form_has_logprob(f, ev))
         return;
     begin_event(f, b, ev->choice);
@@ -292,8 +322,28 @@ static void gather_logprobs(const struct form *f, struct form_choice *c, const s
     buffer_printf(&c->numbers, "%s", between);
     put_number(&c->numbers, ev->token_logprob);
     buffer_printf(&c->tops, "%s", between);
-    put_tops(f, &c->tops, ev);
+    if (ev->type == THERMO_PROMPT && !ev->n_tokens)
+        buffer_printf(&c->tops, "null"); /* nothing is before it */
+    else
+        put_tops(f, &c->tops, ev);
     buffer_printf(&c->offsets, "%s%zu", between, c->n_text);
+}
+
+/* A text does not begin with the space that a tokenizer puts before it. */
+void form_prompt(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
+{
+    struct buffer text = { 0 };
+    size_t n;
+    const char *piece = thermo_piece(f->t, ev->token, &n);
+    int first = c->n_text == 0 && n && *piece == ' ';
+    c->prompts = 0;
+    gather_logprobs(f, c, ev);
+    take(f, c, ev);
+    c->prompts = 1;
+    if (first)
+        put_echo(f, &text, ev->choice);
+    c->n_text -= first && !(text.len && *text.at == ' ');
+    buffer_drop(&text);
 }
 
 static int gather(const struct form *f, struct form_choice *c, const struct thermo_event *ev)
@@ -335,17 +385,13 @@ static void put_choice(const struct form *f, struct buffer *b, const struct form
     }
     buffer_printf(b, f->kind == ASK_TEXT ? ",\"logprobs\":" : ",\"refusal\":null},\"logprobs\":");
     if (f->logprobs) {
-        buffer_printf(b, f->kind == ASK_TEXT ? "{\"tokens\":[" : "{\"content\":[");
-        form_append(b, &c->tokens);
         if (f->kind == ASK_TEXT) {
-            buffer_printf(b, "],\"token_logprobs\":[");
-            form_append(b, &c->numbers);
-            buffer_printf(b, "],\"top_logprobs\":[");
-            form_append(b, &c->tops);
-            buffer_printf(b, "],\"text_offset\":[");
-            form_append(b, &c->offsets);
+            put_arrays(c, b);
+        } else {
+            buffer_printf(b, "{\"content\":[");
+            form_append(b, &c->tokens);
+            buffer_printf(b, "],\"refusal\":null}");
         }
-        buffer_printf(b, f->kind == ASK_TEXT ? "]}" : "],\"refusal\":null}");
     } else {
         buffer_printf(b, "null");
     }

@@ -32,6 +32,7 @@ struct form_choice {
                                   * its last text; of completions: tokens, */
     struct buffer numbers, tops, offsets; /* and these */
     size_t n_text;               /* characters of the tokens so far, for offsets */
+    int prompts;                 /* 1: what is gathered of log-probabilities is a prompt's, which a stream has not sent yet */
     int n_calls;
     const char *stop, *stop_text; /* it has ended: as thermo_event's, while its end is handled */
     int n_tokens;                /* so far; guarded by the server's lock */
@@ -73,6 +74,9 @@ size_t form_choice_bytes(const struct form_choice *c);
 /* Of this token log-probabilities are wanted; an object of chat/completions' logprobs.content. */
 int form_has_logprob(const struct form *f, const struct thermo_event *ev);
 void form_put_logprob(const struct form *f, struct buffer *b, const struct thermo_event *ev);
+
+/* A token of the prompt (THERMO_PROMPT) of completions, which stands before what is made. */
+void form_prompt(const struct form *f, struct form_choice *c, const struct thermo_event *ev);
 
 /* A buffer's bytes behind those of another. */
 void form_append(struct buffer *b, const struct buffer *from);

@@ -201,7 +201,8 @@ static void put_close(const struct form *f, const struct form_choice *c, struct 
     end_event(b);
 }
 
-static void put_delta(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev, int index, int *number)
+static void put_delta(const struct form *f, const struct form_choice *c, struct buffer *b, const struct thermo_event *ev, int index,
+                      int *number)
 {
     begin_event(b, parts[ev->part].event, ".delta", number);
     put_place(f, b, ev->part, index);

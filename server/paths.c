@@ -285,6 +285,12 @@ static void detokenize(struct server *s, struct call *c)
 
 /* ---- generating ---- */
 
+static const char *piece_of(void *ctx, int32_t id, size_t *n)
+{
+    struct server *s = ctx;
+    return thermo_piece(s->t, id, n);
+}
+
 static int read_ask(struct server *s, struct call *c, enum ask_form form, struct ask *a)
 {
     struct err e = { 0 };
@@ -297,6 +303,7 @@ static int read_ask(struct server *s, struct call *c, enum ask_form form, struct
         ask_done(a);
         return -1;
     }
+    r = r == 0 && a->echoes ? ask_echo(a, j, piece_of, s, &e) : r;
     js_free(j);
     call_drop_body(c);
     if (r == 0 && a->n > s->sequences)

@@ -11,6 +11,7 @@
 #include "common/model/logits.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,7 +151,7 @@ static void begin_to_wait(struct batch_text *t, int state)
     t->state = state;
     t->paused = 0;
     t->after = NULL;
-    t->n_made = t->n_drawn = t->n_read = t->n_shared = 0;
+    t->n_made = t->n_drawn = t->n_read = t->n_scored = t->n_shared = 0;
     t->logprob = 0;
     memset(t->guesses, 0, sizeof t->guesses);
 }
@@ -304,6 +305,12 @@ static struct session_config config_of(const struct batch *b, const struct batch
     return c;
 }
 
+/* What its prompt's tokens are worth has to be computed still. */
+static int scores(const struct batch_text *t)
+{
+    return t->scores && t->n_scored < t->n_prompt;
+}
+
 /* The parked session that holds most of what a prompt begins with, at least a page: 1, it is the last of them now; *n: how much. */
 static int find_parked(struct batch *b, const struct batch_text *t, int *n)
 {
@@ -335,7 +342,7 @@ static int begin_session(struct batch *b, struct batch_text *t, int parked, int 
     const struct session_config c = config_of(b, t, t->n_prompt);
     int open = 0, r;
     t->finding = 0;
-    const struct batch_text *like = b->finds ? NULL : same_beginning(b, t, &open);
+    const struct batch_text *like = b->finds || scores(t) ? NULL : same_beginning(b, t, &open);
     struct session *s = parked && (!like || same >= open) ? &b->parked[b->n_parked - 1] : NULL;
     if (s && (same == session_n_pos(s) || b->n_texts + b->n_parked >= choice_of(b)->max_batch)) {
         t->session = *s;
@@ -348,7 +355,9 @@ static int begin_session(struct batch *b, struct batch_text *t, int parked, int 
     const struct session *from = s ? s : like ? &like->session : NULL;
     int n = s ? same : like ? open : 0;
     r = from ? session_fork(&t->session, from, n, &c, e) : session_init(&t->session, b->c.engine, &c, e);
-    return r < 0 || from ? (r < 0 ? r : n) : b->finds ? session_find(&t->session, t->prompt, t->n_prompt - 1, 0, &t->finding) : n;
+    if (r < 0 || from || !b->finds || scores(t))
+        return r < 0 ? r : n;
+    return session_find(&t->session, t->prompt, t->n_prompt - 1, 0, &t->finding);
 }
 
 /* What texts begin with is taken where it is there. 1: some has been, or may be. */
@@ -382,7 +391,7 @@ static int begin_next(struct batch *b, struct err *e)
     for (int i = 0; i < b->n_texts; i++) /* their places are promised */
         if (b->texts[i]->state == READS && followers(b->texts[i]))
             return 0;
-    int parked = find_parked(b, t, &same), wanted = pages_promised(b) + pages_wanted_in_all(b, t, t->n_made);
+    int parked = !scores(t) && find_parked(b, t, &same), wanted = pages_promised(b) + pages_wanted_in_all(b, t, t->n_made);
     unpark(b, followers(t) + !parked, wanted, parked);
     if (b->n_texts > 0 && pages_promised(b) + pages_wanted_in_all(b, t, t->n_made) > pages_free(b))
         return 0;
@@ -408,7 +417,7 @@ static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text 
         struct err why = { 0 };
         next = x->twins;
         const struct session_config c = config_of(b, x, t->n_prompt);
-        x->n_read = x->n_shared = t->n_prompt;
+        x->n_read = x->n_scored = x->n_shared = t->n_prompt;
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
             end_text(b, x, BATCH_FAILED, &why);
             continue;
@@ -473,6 +482,34 @@ static int draw(struct batch *b, struct batch_text *t, int held, float *logits, 
         return 0;
     *how = t->n_made == t->n ? BATCH_LENGTH : BATCH_CONTEXT;
     return t->n_made < t->n && held < c->choice.context;
+}
+
+/* Tokens of a prompt behind those of the part, by the logits after these. 0; -1: *why. */
+static int score(struct batch *b, struct batch_text *t, const struct session_part *p, struct err *why)
+{
+    const struct model_hparams *h = &engine_configuration(b->c.engine)->pack->h;
+    struct session *s = &t->session;
+    int most = t->n_prompt - 1 - t->n_read, rows = p->n < most ? p->n : most;
+    if (!t->n_scored) {
+        t->n_top = 0;
+        t->token_logprob = NAN;
+        b->c.scored(b->c.ctx, t, t->n_scored++);
+    }
+    for (int i = 0, n; i < rows; i += n) {
+        float *logits = session_logits_memory(s, &n);
+        n = n < rows - i ? n : rows - i;
+        if (session_head(s, session_hidden(s) + (size_t)i * (size_t)h->d_model, n, logits, why) < 0)
+            return -1;
+        for (int k = 0; k < n; k++, logits += h->n_vocab) {
+            const int at = t->n_read + i + k + 1;
+            if (at < t->n_scored) /* it gave its place up, and was told of */
+                continue;
+            t->token_logprob = (double)logits[t->prompt[at]] - look_at(t, logits, h->n_vocab);
+            t->n_scored = at + 1;
+            b->c.scored(b->c.ctx, t, at);
+        }
+    }
+    return 0;
 }
 
 static void draw_or_end(struct batch *b, struct batch_text *t)
@@ -700,6 +737,11 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
             draw_or_end(b, t);
         else
             draw_part(b, t, p, w);
+        return;
+    }
+    struct err why = { 0 };
+    if (scores(t) && score(b, t, p, &why) < 0) {
+        end(b, t, BATCH_FAILED, &why);
         return;
     }
     t->n_read += p->n;

@@ -48,6 +48,7 @@ struct batch_text {
     int n_twins;
     const struct cancel *cancel; /* or NULL; where it is asked of all texts of a pass, the pass is given up before its next layer, and they
                                   * end as cancelled. Else it does nothing: see batch_cancel */
+    int scores;                  /* 1: the caller hears of each token of the prompt (`scored`), which is read whole, whoever has read it */
     int masked;                  /* the caller says before each token which may come (`allowed`) */
     void *owner;
     /* what became of it */
@@ -62,7 +63,7 @@ struct batch_text {
     /* the batch's */
     struct session session;
     struct sampler sampler;      /* of one that gave its place up */
-    int state, n_read, paused, finding; /* finding: more of what it begins with may be in a folder */
+    int state, n_read, n_scored, paused, finding; /* finding: more of what it begins with may be in a folder */
     int32_t last;
     struct guess_class guesses[GUESS_CLASSES];
     int class;                   /* of those in its part */
@@ -85,6 +86,8 @@ struct batch_config {
     /* Of a text that is masked, the tokens that may be next (session_allow). NULL: none may, and it ends as by a token that ends it;
      * or, with why->code, it has failed. */
     const uint64_t *(*allowed)(void *ctx, struct batch_text *t, struct err *why);
+    /* Of a text that scores: token_logprob, and top, are those of the prompt's token there; of the first NAN, and none. NULL: none does. */
+    void (*scored)(void *ctx, struct batch_text *t, int at);
     /* The text is the caller's again. why: of BATCH_FAILED, else NULL. No text is added or cancelled from here. */
     void (*end)(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);
     void *ctx;

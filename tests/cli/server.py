@@ -222,6 +222,44 @@ def prompts(s):
         time.sleep(0.01)
 
 
+def scored(s):
+    """Log-probabilities of prompts: those that the same tokens have where they are made."""
+    how = {'max_tokens': 10, 'temperature': 0, 'logprobs': 2}
+    tokens = json.loads(s.ask('/tokenize', {'content': 'Once upon a', 'add_special': True})[2])['tokens']
+    made = json.loads(s.ask('/v1/completions', {**how, 'prompt': tokens})[2])['choices'][0]
+    ids = json.loads(s.ask('/tokenize', {'content': 'Once upon a' + made['text'], 'add_special': True})[2])['tokens']
+    assert len(ids) == len(tokens) + 10, (ids, made)
+    a = json.loads(s.ask('/v1/completions', {**how, 'prompt': ids, 'echo': True, 'max_tokens': 0})[2])
+    c, u = a['choices'][0], a['usage']
+    p = c['logprobs']
+    point(p['token_logprobs'][0] is None and p['top_logprobs'][0] is None and p['token_logprobs'][len(tokens):] == made['logprobs']['token_logprobs']
+          and p['tokens'][len(tokens):] == made['logprobs']['tokens'] and p['top_logprobs'][len(tokens):] == made['logprobs']['top_logprobs'] and all(x < 0 for x in p['token_logprobs'][1:]),
+          'echo and logprobs: of a prompt, as of what is made', f'{a} {made}')
+    point(c['text'] == ''.join(p['tokens']) and c['finish_reason'] == 'length' and u['completion_tokens'] == 0 and u['prompt_tokens'] == len(ids) and u['prompt_tokens_details']['cached_tokens'] == 0,
+          'the text is that of the tokens; nothing of it counts as read before', str(a))
+    ask = {**how, 'prompt': ['Once upon a', 'The king', tokens], 'echo': True, 'n': 2, 'max_tokens': 4, 'temperature': 1, 'seed': 3}
+    a = json.loads(s.ask('/v1/completions', ask)[2])['choices']
+    plain = json.loads(s.ask('/v1/completions', {**ask, 'echo': False})[2])['choices']
+    for x, y in zip(a, plain):
+        p, n = x['logprobs'], len(y['logprobs']['tokens'])
+        assert all(len(v) == len(p['tokens']) for v in p.values()), x
+        at = x['text'].index(y['text'], 4) if y['text'] else 0
+        point(all(p[k][-n:] == y['logprobs'][k] for k in ('tokens', 'token_logprobs')) and x['text'].endswith(y['text']) and (not n or p['text_offset'][-n] == at)
+              and p['tokens'][1].strip() == x['text'].split()[0][:len(p['tokens'][1].strip())], f"choice {x['index']}: what is made is as it is without", f'{x}\n{y}')
+    events = s.events('/v1/completions', ask)
+    got = [{'text': '', 'logprobs': {k: [] for k in a[0]['logprobs']}} for _ in a]
+    for c in (e['choices'][0] for e in events):
+        got[c['index']]['text'] += c['text']
+        for k, v in (c['logprobs'] or {}).items():
+            got[c['index']]['logprobs'][k] += v
+    point([(x['text'], x['logprobs']) for x in got] == [(x['text'], x['logprobs']) for x in a], 'streamed: all of that', f'{got}\n{a}')
+    e = error_of(s.ask('/v1/completions', {'prompt': [7] * 250, 'echo': True, 'max_tokens': 0, 'logprobs': 20, 'n': 8}), 400)
+    point('--max-body' in e['message'], 'more of them than an answer may have: 400', str(e))
+    point(json.loads(s.ask('/v1/completions', {'prompt': tokens, 'echo': True, 'max_tokens': 0})[2])['choices'][0]['text'] == ' Once upon a', 'echo of tokens')
+    while open_ones(s):
+        time.sleep(0.01)
+
+
 def shaped(s):
     """Answers that are JSON of a schema; calls of tools."""
     schema = {'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 8}, 'n': {'type': 'integer', 'minimum': 0, 'maximum': 99}},
@@ -300,7 +338,7 @@ def texts(s):
     free = json.loads(s.ask('/v1/completions', {'prompt': spelled, 'max_tokens': 1})[2])['usage']['prompt_tokens']
     point(forced < free, 'and are found in a prompt that asks for it', f'{forced} {free}')
     for path, body, param in (('/tokenize', {'content': 3}, 'content'), ('/tokenize', {'content': 'x', 'add_special': 1}, 'add_special'), ('/tokenize', {'content': 'x', 'with_pieces': 'no'}, 'with_pieces'),
-                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': 'x', 'suffix': 'y'}, 'suffix'), ('/v1/completions', {'prompt': [1], 'echo': True}, 'echo'), ('/v1/completions', {'prompt': 'x', 'echo': True, 'logprobs': 1}, 'echo'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
+                              ('/v1/completions', {'prompt': 'x', 'parse_special': 1}, 'parse_special'), ('/v1/completions', {'prompt': 'x', 'suffix': 'y'}, 'suffix'), ('/v1/chat/completions', user('x', parse_special=True), 'parse_special'), ('/detokenize', {'tokens': ['a']}, 'tokens'), ('/tokenize', {'text': 'x'}, 'text'),
                               ('/v1/completions', {'prompt': ['a', 3]}, 'prompt'), ('/v1/completions', {'prompt': []}, 'prompt'), ('/v1/completions', {'prompt': ['a', []]}, 'prompt'), ('/v1/completions', {'prompt': ['a', 'word ' * 400]}, 'prompt'),
                               ('/v1/completions', {}, 'prompt'), ('/apply-template', {}, 'messages')):
         e = error_of(s.ask(path, body), 400)
@@ -539,6 +577,7 @@ def main():
     errors(s)
     several(s)
     prompts(s)
+    scored(s)
     shaped(s)
     texts(s)
     targets(s)

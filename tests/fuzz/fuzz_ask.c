@@ -76,6 +76,12 @@ static void submit(const struct ask *a)
     js_free(j);
 }
 
+static const char *piece(void *ctx, int32_t id, size_t *n)
+{
+    (void)ctx;
+    return tokenizer_piece(lines_tokenizer(), id, n);
+}
+
 static void body(const char *text, size_t n, enum ask_form form)
 {
     struct err e = { 0 };
@@ -84,6 +90,8 @@ static void body(const char *text, size_t n, enum ask_form form)
     struct js *j = js_parse_within(text, n, 1 << 20, "the body", &e);
     int r = j ? ask_read(j, form, NULL, &a, &e) : e.code;
     if (r == 0 && (a.n < 1 || a.n > 4096 || a.n_prompts < 1))
+        abort();
+    if (r == 0 && a.echoes && ask_echo(&a, j, piece, NULL, &e) < 0)
         abort();
     for (int i = 0; i < a.n_prompts && r == 0; i++) {
         if (ask_turn(&a, i, &e) < 0)

@@ -61,12 +61,12 @@ static char *answer(enum ask_form kind, int stream, int opaque, const char *stop
     "{\"type\":\"reasoning\",\"summary\":[],\"id\":\"rs_ab_0\",\"content\":[{\"type\":\"reasoning_text\",\"text\":\"h\\\"m\"}]" thought \
     ",\"status\":\"completed\"}," \
     "{\"type\":\"message\",\"role\":\"assistant\",\"id\":\"msg_ab_1\",\"content\":[{\"type\":\"output_text\",\"annotations\":[]," \
-    "\"logprobs\":[],\"text\":\"So\"}],\"status\":\"completed\"}," \
+    "\"text\":\"So\",\"logprobs\":[]}],\"status\":\"completed\"}," \
     "{\"type\":\"function_call\",\"id\":\"fc_ab_2\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{\\\"x\\\":\\\"\\\\\\\"\\\"}\"," \
     "\"status\":\"completed\"}," \
     "{\"type\":\"function_call\",\"id\":\"fc_ab_3\",\"call_id\":\"c2\",\"name\":\"g\",\"arguments\":\"{}\",\"status\":\"completed\"}," \
     "{\"type\":\"message\",\"role\":\"assistant\",\"id\":\"msg_ab_4\",\"content\":[{\"type\":\"output_text\",\"annotations\":[]," \
-    "\"logprobs\":[],\"text\":\"end\"}],\"status\":\"" status "\"}"
+    "\"text\":\"end\",\"logprobs\":[]}],\"status\":\"" status "\"}"
 
 static void test_messages(void)
 {

@@ -8,6 +8,7 @@
 #include "tests/plan_for_pack.h"
 #include "tests/test.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -247,6 +248,52 @@ static void give_way(void)
     for (int i = 0; i < 4; i++)
         CHECK_MSG(a[i].ended == 1 && same(&a[i], 6, 1), "%d of %d tokens", a[i].n, alone[6].n);
     CHECK_MSG(counted(t, "\"gave_way\":") > 1, "%d", counted(t, "\"gave_way\":"));
+    thermo_close(t);
+}
+
+struct worth {
+    double of[CONTEXT];
+    int n, made, ended, wrong;
+};
+
+static int weigh(void *ctx, const struct thermo_event *ev)
+{
+    struct worth *w = (struct worth *)ctx + ev->choice;
+    w->ended += ev->type == THERMO_END;
+    w->made += ev->type == THERMO_TOKEN;
+    if (ev->type != THERMO_PROMPT)
+        return 0;
+    w->wrong += ev->n_tokens != w->n || w->made || w->n == CONTEXT || ev->token != (w->n % 5) + 3 || ev->n_top != (w->n ? 2 : 0) ||
+                (w->n ? !(ev->token_logprob < 0) : !isnan(ev->token_logprob));
+    w->of[w->n++ % CONTEXT] = ev->token_logprob;
+    return 0;
+}
+
+/* What tokens of prompts are worth is told once, in their order, whoever reads the same and gives way. */
+static void worths(void)
+{
+    enum { PROMPT = 70 };
+    static const char *const more[] = { "-q", "--no-mlock", "--kv-positions", "192", NULL };
+    struct thermo *t = open_with(4, 0, more);
+    static struct worth w[4][2];
+    char text[512] = "{\"tokens\": [3";
+    uint64_t id;
+    struct thermo_error e = { 0 };
+    for (int i = 1; i < PROMPT; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), ",%d", i % 5 + 3);
+    const size_t n = strlen(text);
+    for (int i = 0; i < 4; i++) {
+        snprintf(text + n, sizeof text - n, "], \"n\": 80, \"ignore_eos\": true, \"logprobs\": 2, \"prompt_logprobs\": true, \"choices\": %d}", 1 + i / 3);
+        const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
+        CHECK_MSG(thermo_submit(t, &q, weigh, w[i], &id, &e) == 0, "%s", e.message);
+    }
+    drain(t);
+    for (int i = 0; i < 5; i++) {
+        const struct worth *x = i < 4 ? &w[i][0] : &w[3][1];
+        CHECK_MSG(x->n == PROMPT && x->made == 80 && x->ended == 1 && !x->wrong, "%d: %d %d %d %d", i, x->n, x->made, x->ended, x->wrong);
+        CHECK(!memcmp(x->of + 1, w[0][0].of + 1, (PROMPT - 1) * sizeof(double)));
+    }
+    CHECK(counted(t, "\"gave_way\":") > 0);
     thermo_close(t);
 }
 
@@ -870,6 +917,7 @@ int main(void)
     many(tiny);
     many(guesses);
     give_way();
+    worths();
     fills();
     places();
     pauses();

@@ -260,13 +260,13 @@ static int hear(int *fd, struct heard *h, int which)
 /* Until it has ended: its pipes may be held longer, by what it started. */
 static int listen_to(struct child *c, struct heard *h, int apart, int *status)
 {
-    int told = 0, gone = 0, raw = 0;
+    int stopped = 0, gone = 0, raw = 0;
     for (;;) {
         struct pollfd p[3] = { { c->out, POLLIN, 0 }, { c->says, POLLIN, 0 }, { c->how_far, POLLIN, 0 } };
         int n = poll(p, 3, gone ? 0 : LOOK_MS);
-        if (file_interrupted() && !told) {
+        if (file_interrupted() && !stopped) {
             kill(-c->pid, SIGINT); /* all of its group: a script's children, too */
-            told = 1;
+            stopped = 1;
         }
         for (int i = 0; i < 3 && n > 0; i++)
             if (p[i].fd >= 0 && p[i].revents)
@@ -287,7 +287,7 @@ static int listen_to(struct child *c, struct heard *h, int apart, int *status)
         h->said.text[h->said.n] = '\0';
         said(h, h->said.text);
     }
-    return told;
+    return stopped;
 }
 
 int child_run(const struct words *a, struct bar *bar, int *status, struct err *e)
@@ -299,13 +299,13 @@ int child_run(const struct words *a, struct bar *bar, int *status, struct err *e
     if (r < 0)
         return r;
     log_debug("%s", words_quoted(a, line, sizeof line));
-    int told = listen_to(&c, &h, 0, status);
+    int stopped = listen_to(&c, &h, 0, status);
     if (bar)
         bar_clear(bar);
-    for (size_t at = 0; (*status || told) && at < h.n_tail; at += strlen(h.tail + at) + 1)
+    for (size_t at = 0; (*status || stopped) && at < h.n_tail; at += strlen(h.tail + at) + 1)
         show(&h, h.tail + at);
     free(h.tail);
-    return told ? err_set(e, ERR_INTR, "interrupted") : 0;
+    return stopped ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
 
 int child_read(const struct words *a, char **out, size_t *len, char *says, size_t cap, int *status, struct err *e)
@@ -317,7 +317,7 @@ int child_read(const struct words *a, char **out, size_t *len, char *says, size_
     if (r < 0)
         return r;
     log_set_level(LOG_ERROR); /* nothing is shown */
-    int told = listen_to(&c, &h, 1, status);
+    int stopped = listen_to(&c, &h, 1, status);
     log_set_level(level);
     if (cap) {
         says[0] = '\0';
@@ -325,11 +325,11 @@ int child_read(const struct words *a, char **out, size_t *len, char *says, size_
             snprintf(says, cap, "%s", h.tail);
     }
     free(h.tail);
-    if (!told && !h.starved && !h.out)
+    if (!stopped && !h.starved && !h.out)
         h.out = calloc(1, 1);
-    if (told || h.starved || !h.out) {
+    if (stopped || h.starved || !h.out) {
         free(h.out);
-        return told ? err_set(e, ERR_INTR, "interrupted") : err_set(e, ERR_NOMEM, "what '%s' says", a->w[0]);
+        return stopped ? err_set(e, ERR_INTR, "interrupted") : err_set(e, ERR_NOMEM, "what '%s' says", a->w[0]);
     }
     *out = h.out;
     *len = h.n_out;

@@ -22,7 +22,7 @@ void words_done(struct words *a);
 char *words_quoted(const struct words *a, char *out, size_t cap);
 char *words_quoted_one(const char *word, char *out, size_t cap);
 
-/* Run it; *status is its exit status, 128 and its number after a signal. ERR_INTR where we were asked to stop meanwhile: it was told to. */
+/* Run it; *status is its exit status, 128 and its number after a signal. ERR_INTR where we were asked to stop meanwhile: so was it. */
 int child_run(const struct words *a, struct bar *bar, int *status, struct err *e);
 
 /* Its standard output, malloc'd, NUL behind it; up to cap bytes of its messages to says. */

@@ -85,8 +85,8 @@ static int parse(struct drive *d, int argc, char **argv, struct err *e)
             "this is a conversation, or with -p one message. What has to be done before is done, and kept in a cache: this machine is "
             "measured, the model traced, a plan made for the memory limit, the model packed. It is said before how long that takes. What "
             "was made is used again as long as what it was made from is the same by content. Ctrl-C at any time; the same command goes on "
-            "where it stopped. A limit or a context below the floor, which the model's header tells, is refused first (exit status 4), with "
-            "those that would do. -v shows the commands of each stage and all that they say.",
+            "where it stopped. A limit or a context below the floor, which the model's header tells, is refused first (exit status 4), "
+            "with those that would do. -v shows the commands of each stage and all that they say.",
         .examples = d->serve ? "  thermocline serve story.gguf --port 8080\n" :
             "  thermocline story.gguf\n"
             "  thermocline story.gguf --memory 2GiB -p 'Once upon a time'\n"

@@ -642,7 +642,7 @@ static void expect(struct drive *d, struct todo *t)
         words_trace(d, &w, NULL);
         j = dry_run(&w);
         t->seconds[TRACE] = number(j, "estimated_seconds");
-        t->seconds[TRACE] += (number(j, "chunks") + 1) * number(j, "weight_bytes_per_chunk") / READ_BYTES_PER_S; /* and once to identify it */
+        t->seconds[TRACE] += (number(j, "chunks") + 1) * number(j, "weight_bytes_per_chunk") / READ_BYTES_PER_S;
         t->disk_bytes += (uint64_t)(number(j, "partial_bytes") + number(j, "trace_bytes_max"));
         js_free(j);
     }
@@ -679,8 +679,8 @@ static int announce(struct drive *d, struct todo *t, struct err *e)
               size_format(t->disk_bytes, a, sizeof a), d->dir, size_format(space, b, sizeof b));
     if (t->disk_bytes <= space)
         return 0;
-    return err_set(e, ERR_SYS, "'%s' has %s free, and %s are needed: nothing was done; make room, or name a folder on another drive with %s",
-                   d->dir, b, a, d->out ? "--out" : "--cache");
+    return err_set(e, ERR_SYS, "'%s' has %s free, and %s are needed: nothing was done; make room, or name a folder on another drive "
+                   "with %s", d->dir, b, a, d->out ? "--out" : "--cache");
 }
 
 /* What would be overwritten, and is an input. */

@@ -137,7 +137,7 @@ char *store_stats(char *const *paths, int n, struct err *e)
     return out;
 }
 
-static int settled(char *const *paths, int n)
+static int at_rest(char *const *paths, int n)
 {
     for (int i = 0; i < n; i++) {
         struct stat s;
@@ -234,12 +234,17 @@ static int take_lock(struct drive *d, struct err *e)
         unlink(path);
     if ((d->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666)) < 0) /* inherited: who works here holds it */
         return err_sys(e, ERR_SYS, "cannot write in '%s'; name another folder with %s", d->dir, d->out ? "--out" : "--cache");
-    if (flock(d->lock, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    log_warn("another one works in '%s'; waiting until it has ended", d->dir);
-    while (flock(d->lock, LOCK_EX) < 0)
-        if (errno != EINTR || file_interrupted())
-            return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : err_sys(e, ERR_SYS, "cannot lock '%s'", path);
+    if (flock(d->lock, LOCK_EX | LOCK_NB) < 0) {
+        log_warn("another one works in '%s'; waiting until it has ended", d->dir);
+        while (flock(d->lock, LOCK_EX) < 0)
+            if (errno != EINTR || file_interrupted())
+                return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : err_sys(e, ERR_SYS, "cannot lock '%s'", path);
+    }
+    if (lstat(path, &st) < 0) { /* it was removed meanwhile, with its folder */
+        close(d->lock);
+        return (r = store_mkdir(d->state, e)) < 0 ? r : take_lock(d, e);
+    }
+    futimens(d->lock, NULL); /* when it was used */
     return 0;
 }
 
@@ -335,7 +340,7 @@ int store_keep_model(struct drive *d, struct err *e)
     js_set_str(j, "file", realpath(d->model, absolute) ? absolute : d->model);
     js_set_str(j, "quick", hex);
     js_set_str(j, "hash", d->model_id);
-    js_set_str(j, "stats", settled(d->shards.w, d->shards.n) ? d->stats : "too new to say");
+    js_set_str(j, "stats", at_rest(d->shards.w, d->shards.n) ? d->stats : "too new to say");
     int r = store_write(d, "model", j, e);
     js_free(j);
     return r;
@@ -355,7 +360,7 @@ int store_content(struct drive *d, const char *name, char *path, char out[HASH_T
         now = js_object();
         js_set_str(now, "stats", stats);
         js_set_str(now, "hash", out);
-        if (settled(one, 1))
+        if (at_rest(one, 1))
             r = store_write(d, name, now, e);
         js_free(now);
     }

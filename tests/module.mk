@@ -24,12 +24,12 @@ TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,ben
                 devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
 # takes a third of the time: in check-all alone. What these scripts compare are results.
-TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/thermocline.sh cli/slurm.sh e2e/bit-identity.sh e2e/memory.sh e2e/mixed.sh e2e/predicted.sh \
+TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/slurm.sh e2e/bit-identity.sh e2e/memory.sh e2e/mixed.sh e2e/predicted.sh \
                 e2e/readme.sh e2e/reference.sh e2e/types.sh) $(filter %/test_paper_z3 %/test_planning_layouts %/test_configs,$(TEST_PROGS))
 # The same by make edges, of what was left then: 13 of 95,002 edges (lines and ways of branches), 19 of 815 CPU-seconds (docs/ci.md).
 TEST_SAME    += $(addprefix tests/,cli/verbose.sh e2e/routes.sh e2e/smallthinker.sh)
 # And of what was left after that: 25 of 96,093 edges, 59 of 1,882 CPU-seconds under sanitizers.
-TEST_SAME    += $(addprefix tests/,cli/gguf-make.sh cli/outputs.sh cli/thermocline-interrupt.sh cli/solve-verify.sh e2e/synth.sh)
+TEST_SAME    += $(addprefix tests/,cli/gguf-make.sh cli/outputs.sh cli/thermocline-interrupt.sh cli/thermocline-killed.sh cli/solve-verify.sh e2e/synth.sh)
 # And then: 97 of 96,997 edges that the tests reached which sanitizers ran, 169 of 1,493 CPU-seconds.
 TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/test_solve %/test_forward,$(TEST_PROGS))
 # Whether what two commands say of a plan agrees (explain and solve run as plan.sh, report.sh and describe.sh run them), and programs as other

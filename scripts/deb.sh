@@ -61,10 +61,10 @@ built_in_chroot()
 tested_in_chroot()
 {
     base test autopkgtest || return 1
-    mkdir -p "$out/test/src" && cp "$out"/thermocline*_"$upstream"* "$out/test/src" || return 1
+    mkdir -p "$out/test/src" && cp "$out"/*_"$upstream"* "$out/test/src" || return 1
     inside test "
         apt-get -qq update && cd /src && useradd -m tester
-        autopkgtest --user tester thermocline_*.deb thermocline-*.deb thermocline_$version.dsc -- null
+        autopkgtest --user tester ./*_$version*.deb thermocline_$version.dsc -- null
     " || return 1
     rm -rf "$out/test"
 }

@@ -264,12 +264,20 @@ static void name_of(struct hash128 key, const char *end, char out[NAME_BYTES])
     snprintf(out, NAME_BYTES, "%s.%s", text, end);
 }
 
-static int write_all(const struct replay *r, int dir, struct hash128 key)
+void replay_write(const struct replay *r, FILE *f, struct hash128 key)
 {
     struct hash_room room;
     struct hash *sum = hash_new_in(&room);
-    char name[NAME_BYTES], tmp[NAME_BYTES];
     uint8_t h[HEAD];
+    put_all(r, NULL, sum);
+    head_of(r, key, hash_final64(sum), h);
+    fwrite(h, sizeof h, 1, f);
+    put_all(r, f, sum);
+}
+
+static int write_all(const struct replay *r, int dir, struct hash128 key)
+{
+    char name[NAME_BYTES], tmp[NAME_BYTES];
     name_of(key, "answers", name);
     name_of(key, "answers-tmp", tmp);
     unlinkat(dir, tmp, 0);
@@ -280,10 +288,7 @@ static int write_all(const struct replay *r, int dir, struct hash128 key)
             close(fd);
         return -1;
     }
-    put_all(r, NULL, sum);
-    head_of(r, key, hash_final64(sum), h);
-    fwrite(h, sizeof h, 1, f);
-    put_all(r, f, sum);
+    replay_write(r, f, key);
     int bad = ferror(f);
     if ((fclose(f) || bad) || renameat(dir, tmp, dir, name) < 0) {
         unlinkat(dir, tmp, 0);
@@ -310,9 +315,11 @@ static int read_answer(FILE *f, struct hash *sum, int n_vocab, struct replay *r)
     if (fread(h, sizeof h, 1, f) != 1)
         return -1;
     hash_update(sum, h, sizeof h);
+    if (bytes_le64(h + 32) > INT32_MAX || bytes_le32(h + 48) > INT32_MAX || bytes_le32(h + 52) > INT32_MAX || bytes_le32(h + 56) > 15)
+        return -1;
     struct answer a = { .p = { .text = { bytes_le64(h), bytes_le64(h + 8) }, .tokens = { bytes_le64(h + 16), bytes_le64(h + 24) },
-                               .bytes = (size_t)bytes_le64(h + 32), .n_tokens = (int)(bytes_le32(h + 48) & INT32_MAX),
-                               .n_messages = (int)(bytes_le32(h + 52) & INT32_MAX), .thinks = (int)(bytes_le32(h + 56) & 15),
+                               .bytes = (size_t)bytes_le64(h + 32), .n_tokens = (int)bytes_le32(h + 48),
+                               .n_messages = (int)bytes_le32(h + 52), .thinks = (int)bytes_le32(h + 56),
                                .salt = bytes_le64(h + 40) }, .used = ++r->clock };
     uint32_t n = bytes_le32(h + 60);
     if (n < 1 || n > REPLAY_BYTES / 2 / sizeof *a.made || r->bytes + n * sizeof *a.made > REPLAY_BYTES ||
@@ -345,6 +352,14 @@ static int read_all(FILE *f, struct hash128 key, int n_vocab, struct replay *r)
     return memcmp(h, want, sizeof h) || fgetc(f) != EOF ? -1 : 0;
 }
 
+int replay_read(struct replay *r, FILE *f, struct hash128 key, int n_vocab)
+{
+    const int bad = read_all(f, key, n_vocab, r);
+    while (bad && r->n)
+        drop(r, 0);
+    return bad;
+}
+
 void replay_load(struct replay *r, const char *folder, struct hash128 key, int n_vocab)
 {
     char name[NAME_BYTES];
@@ -355,12 +370,11 @@ void replay_load(struct replay *r, const char *folder, struct hash128 key, int n
     int ours = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
                !(st.st_mode & (S_IWGRP | S_IWOTH));
     FILE *f = ours ? fdopen(fd, "r") : NULL;
-    int bad = f && read_all(f, key, n_vocab, r) < 0;
-    while (bad && r->n)
-        drop(r, 0);
-    if (f)
+    if (f) {
+        replay_read(r, f, key, n_vocab);
         fclose(f);
-    else if (fd >= 0)
+    }
+    if (!f && fd >= 0)
         close(fd);
     if (dir >= 0)
         close(dir);

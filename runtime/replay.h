@@ -9,6 +9,8 @@
  * Bounded: the ones used longest ago go. Its own lock: any thread. */
 #include "runtime/chat/chat.h"
 
+#include <stdio.h>
+
 #define REPLAY_BYTES   (96u << 10) /* of tokens, at most, and */
 #define REPLAY_ANSWERS 64
 #define REPLAY_FIXED   (REPLAY_BYTES + (16u << 10)) /* all that it takes */
@@ -33,6 +35,10 @@ void replay_put(struct replay *r, const struct replay_prompt *p, const int32_t *
  * how it is run. Saved where something has changed; what fails is a warning. replay_load is of a new one, before others have it. */
 void replay_save(struct replay *r, const char *folder, struct hash128 key);
 void replay_load(struct replay *r, const char *folder, struct hash128 key, int n_vocab);
+
+/* That file's bytes. replay_read: 0; -1: something is wrong, and nothing of it is kept. */
+int replay_read(struct replay *r, FILE *f, struct hash128 key, int n_vocab);
+void replay_write(const struct replay *r, FILE *f, struct hash128 key);
 
 /* For chat_tokens: finds answers of a conversation. form, tools, most: as calls_new; tools: NULL or empty: none are called. */
 struct replay_find {

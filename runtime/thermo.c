@@ -698,7 +698,8 @@ static void on_scored(void *ctx, struct batch_text *b, int at)
     tell_top(t, b);
     for (struct place *p = place_of(t, b->owner); p; p = next_choice(t, p)) {
         struct thermo_event ev = { .size = sizeof ev, .type = THERMO_PROMPT, .id = p->id, .text = "", .token = b->prompt[at],
-                                   .n_tokens = at, .token_logprob = b->token_logprob, .top = t->top, .n_top = b->n_top, .choice = p->q->choice,
+                                   .n_tokens = at, .token_logprob = b->token_logprob, .top = t->top, .n_top = b->n_top,
+                                   .choice = p->q->choice,
                                    .prompt_tokens = p->q->n_prompt };
         p->sink(p->ctx, &ev);
     }

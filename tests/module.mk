@@ -186,7 +186,7 @@ FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
                 $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/hwdb_query.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 # Lines that the runtime reads: planner and runtime have a module of the same name each.
-FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,ask.c calls.c chat.c kv.c mask.c request.c)
+FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,answers.c ask.c calls.c chat.c kv.c mask.c request.c)
 FUZZ_RUNTIME := $(B)/tests/fuzz/runtime.a
 
 $(FUZZ_LINES:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(THREAD_LIBS) $(B)/link.flags

@@ -283,7 +283,8 @@ static void worths(void)
         snprintf(text + strlen(text), sizeof text - strlen(text), ",%d", i % 5 + 3);
     const size_t n = strlen(text);
     for (int i = 0; i < 4; i++) {
-        snprintf(text + n, sizeof text - n, "], \"n\": 80, \"ignore_eos\": true, \"logprobs\": 2, \"prompt_logprobs\": true, \"choices\": %d}", 1 + i / 3);
+        snprintf(text + n, sizeof text - n, "], \"n\": 80, \"ignore_eos\": true, \"logprobs\": 2, \"prompt_logprobs\": true, "
+                 "\"choices\": %d}", 1 + i / 3);
         const struct thermo_request q = { .size = sizeof q, .fields = text, .fields_bytes = strlen(text) };
         CHECK_MSG(thermo_submit(t, &q, weigh, w[i], &id, &e) == 0, "%s", e.message);
     }

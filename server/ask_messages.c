@@ -65,6 +65,27 @@ static int put_document(struct talk *t, const char *role, const struct js *block
     return 0;
 }
 
+/* What was found somewhere: its title, where it is, its text. */
+static int put_found(struct talk *t, const char *role, const struct js *block, const char *where, struct err *e)
+{
+    const char *title = js_str(js_get(block, "title")), *source = js_str(js_get(block, "source"));
+    if (!title || !source)
+        return bad(where, title ? "source" : "title", "a string", e);
+    talk_text(t, role, title);
+    talk_text(t, role, source);
+    return put_texts(t, role, block, "content", where, e);
+}
+
+/* A tool that a search for tools has found, of those that the model hears of: its name. */
+static int put_reference(struct talk *t, const char *role, const struct js *block, const char *where, struct err *e)
+{
+    const char *name = js_str(js_get(block, "tool_name"));
+    if (!name)
+        return bad(where, "tool_name", "a string", e);
+    talk_text(t, role, name);
+    return 0;
+}
+
 static int put_thinking(struct talk *t, const char *role, const struct js *block, const char *where, struct err *e)
 {
     const char *text = js_str(js_get(block, "thinking"));
@@ -107,6 +128,9 @@ static const struct block text_blocks[] = {
       put_text },
     { "document", { TAKEN("type"), TAKEN("source"), NONE("title"), NONE("context"), NONE("citations"), NONE("cache_control"), END },
       put_document },
+    { "search_result", { TAKEN("type"), TAKEN("title"), TAKEN("source"), TAKEN("content"), NONE("citations"), NONE("cache_control"), END },
+      put_found },
+    { "tool_reference", { TAKEN("type"), TAKEN("tool_name"), NONE("cache_control"), END }, put_reference },
     { NULL, { END }, NULL }
 }, user_blocks[] = {
     { "tool_result", { TAKEN("type"), TAKEN("tool_use_id"), TAKEN("content"), NONE("is_error"), NONE("toolset_name"),

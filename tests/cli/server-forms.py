@@ -206,10 +206,11 @@ def conversations(s):
     body = {'system': [{'type': 'text', 'text': 'x-anthropic-billing-header: cc_version=2.1; cch=1f3ab;'}, {'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}],
             'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': 'One'}, {'type': 'text', 'text': 'two'}]}, {'role': 'user', 'content': 'three'},
                          {'role': 'assistant', 'content': [{'type': 'thinking', 'thinking': 'hm', 'signature': 's'}, {'type': 'redacted_thinking', 'data': 'x'}, {'type': 'text', 'text': 'So'}, use]},
-                         {'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': 'c1', 'content': 'eight'}, {'type': 'text', 'text': 'Go on'},
-                                                      {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'file'}}]}]}
+                         {'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': 'c1', 'content': [{'type': 'text', 'text': 'eight'}, {'type': 'tool_reference', 'tool_name': 'g'}]}, {'type': 'text', 'text': 'Go on'},
+                                                      {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'file'}},
+                                                      {'type': 'search_result', 'title': 'Cats', 'source': 'https://c.example', 'content': [{'type': 'text', 'text': 'They purr'}], 'citations': {'enabled': True}}]}]}
     head = '[system] x-anthropic-billing-header: cc_version=2.1; cch=00000;\nBe brief.\n'
-    rest = '[user] One\ntwo\nthree\n[assistant] (hm) So call c1 f {"x":3}\n[tool] eight of c1\n[user] Go on\nfile\n[teller]'
+    rest = '[user] One\ntwo\nthree\n[assistant] (hm) So call c1 f {"x":3}\n[tool] eight\ng of c1\n[user] Go on\nfile\nCats\nhttps://c.example\nThey purr\n[teller]'
     rendered(s, M, body, head + rest, 'messages: blocks, calls, results; what changes at each call is masked')
     items = [{'role': 'developer', 'content': 'Be brief.'}, {'type': 'message', 'role': 'user', 'content': [{'type': 'input_text', 'text': 'One'}, {'type': 'input_text', 'text': 'two'}]},
              {'role': 'user', 'content': 'three'}, {'type': 'reasoning', 'id': 'rs_1', 'summary': [], 'encrypted_content': 'thought:hm'},

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ struct paste {
 };
 
 struct typed {
-    struct termios was;
+    const char *prompt;          /* of a line without an editor, */
+    const struct kept *line;     /* and that line; NULL: none is typed */
     FILE *screen, *own;          /* own: the terminal, where standard error is none */
     struct edit *edit;
     struct typed_history history;
@@ -50,7 +52,14 @@ struct typed {
     struct err why;              /* no memory for it */
 };
 
-static volatile sig_atomic_t resized;
+/* ---- signals; what handlers use is constant while they are there ---- */
+
+static volatile sig_atomic_t resized, resumed, stopped;
+static struct termios was, now;  /* the terminal before, and meanwhile; */
+static struct termios edited;    /* when it stopped, as the editor had it */
+static const struct cancel *ending;
+static void (*asks)(int signal); /* what SIGTERM and SIGHUP did before */
+static const char *on, *off;     /* what says that pasted texts are marked, and that they are not; "": nothing does */
 
 static void on_resize(int signal)
 {
@@ -58,9 +67,98 @@ static void on_resize(int signal)
     resized = 1;
 }
 
+static void tell_terminal(const char *sequence)
+{
+    if (*sequence && write(STDIN_FILENO, sequence, strlen(sequence)) < 0)
+        return;
+}
+
+/* A terminal that Ctrl-S holds goes on, for what is to be written still. The second signal kills: the terminal is as it was. */
+static void on_end(int signal)
+{
+    int saved = errno;
+    tcflow(STDIN_FILENO, TCOOFF);
+    tcflow(STDIN_FILENO, TCOON);
+    if (cancel_asked(ending)) {
+        tell_terminal(off);
+        tcsetattr(STDIN_FILENO, TCSANOW, &was);
+    }
+    asks(signal);
+    errno = saved;
+}
+
+/* Ctrl-Z: the shell has the terminal as it was, and after fg it is ours. */
+static void on_stop(int sig)
+{
+    int saved = errno;
+    sigset_t stop;
+    struct sigaction own, usual = { .sa_handler = SIG_DFL };
+    sigemptyset(&usual.sa_mask);
+    sigemptyset(&stop);
+    sigaddset(&stop, sig);
+    stopped = tcgetattr(STDIN_FILENO, &edited) == 0;
+    tell_terminal(off);
+    tcsetattr(STDIN_FILENO, TCSANOW, &was);
+    sigaction(sig, &usual, &own);
+    raise(sig);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL); /* here it stops */
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    sigaction(sig, &own, NULL);
+    errno = saved;
+}
+
+static void on_resume(int signal)
+{
+    int saved = errno;
+    (void)signal;
+    tcsetattr(STDIN_FILENO, TCSANOW, stopped ? &edited : &now);
+    stopped = 0;
+    tell_terminal(on);
+    resumed = 1;
+    errno = saved;
+}
+
+static void handle(int signal, void (*handler)(int signal), int flags)
+{
+    struct sigaction s = { .sa_handler = handler, .sa_flags = flags };
+    sigemptyset(&s.sa_mask);
+    if (handler == on_end)
+        sigaddset(&s.sa_mask, SIGTTOU);
+    sigaction(signal, &s, NULL);
+}
+
+static const int endings[] = { SIGTERM, SIGHUP };
+
+/* What others ignore (nohup) is ignored. */
+static void begin_signals(void)
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        struct sigaction old;
+        if (sigaction(endings[i], NULL, &old) < 0 || old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN)
+            continue;
+        asks = old.sa_handler;
+        handle(endings[i], on_end, SA_RESTART);
+    }
+    handle(SIGWINCH, on_resize, 0);
+    handle(SIGTSTP, on_stop, SA_RESTART);
+    handle(SIGCONT, on_resume, 0);
+}
+
+static void end_signals(void)
+{
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        struct sigaction old;
+        if (sigaction(endings[i], NULL, &old) == 0 && old.sa_handler == on_end)
+            handle(endings[i], asks, SA_RESTART);
+    }
+    handle(SIGWINCH, SIG_DFL, 0);
+    handle(SIGTSTP, SIG_DFL, 0);
+    handle(SIGCONT, SIG_DFL, 0);
+}
+
 /* ---- bytes ---- */
 
-/* The next byte; -1: a signal came; -2: the end; -3: nothing came for so long (wait_ms >= 0); -4: the terminal has another size. */
+/* The next byte; -1: a signal came; -2: the end; -3: nothing came for so long (wait_ms >= 0); -4: the terminal has another size, or is ours again. */
 static int byte(struct typed *t, int wait_ms)
 {
     if (t->next_at < t->next.len)
@@ -69,9 +167,11 @@ static int byte(struct typed *t, int wait_ms)
     while (t->at == t->end) {
         struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
         int ready = poll(&p, 1, wait_ms < 0 ? LOOK_MS : wait_ms);
-        if (cancel_asked(t->asked) || (ready < 0 && errno == EINTR && !resized))
+        if (cancel_asked(t->asked) || (ready < 0 && errno == EINTR && !resized && !resumed))
             return -1;
         if (ready < 0 && errno == EINTR)
+            return -4;
+        if (ready == 0 && resumed)
             return -4;
         if (ready == 0 && wait_ms < 0)
             continue;
@@ -235,6 +335,15 @@ static int escaped(struct typed *t)
     return 0;
 }
 
+static void redraw(const struct typed *t)
+{
+    if (t->edit)
+        edit_redraw(t->edit);
+    else if (t->line)
+        print_to(t->screen, "%s%s", t->prompt, t->line->len ? t->line->s : "");
+    fflush(t->screen);
+}
+
 int typed_char(struct typed *t, uint32_t *c, int *size_changed)
 {
     char seen[4];
@@ -242,6 +351,9 @@ int typed_char(struct typed *t, uint32_t *c, int *size_changed)
     for (;;) {
         *size_changed |= resized;
         resized = 0;
+        if (resumed)
+            redraw(t);
+        resumed = 0;
         int b = byte(t, -1);
         if (b == -4)
             continue;
@@ -294,6 +406,8 @@ static int plain_line(struct typed *t, const char *prompt, struct kept *line, st
     int ignored = 0;
     print_to(t->screen, "%s", prompt);
     fflush(t->screen);
+    t->prompt = prompt;
+    t->line = line;
     for (;;) {
         uint32_t c = 0;
         char one[4];
@@ -328,6 +442,7 @@ int typed_next(struct typed *t, const char *prompt, struct kept *line, int *past
     line->len = 0;
     forget_line(t);
     int r = kept_add(line, "", 0, e);
+    t->line = NULL;
     if (r == 0)
         r = t->edit ? edit_line(t->edit, prompt, line, e) : plain_line(t, prompt, line, e);
     if (r <= 0)
@@ -360,38 +475,39 @@ static void remember(void *ctx, const char *line)
 
 static void say(struct typed *t, const char *sequence)
 {
-    const char *terminal = getenv("TERM");
-    if (terminal && *terminal && strcmp(terminal, "dumb") != 0)
-        fputs(sequence, t->screen);
+    print_to(t->screen, "%s", sequence);
     fflush(t->screen);
 }
 
 int typed_open(struct typed **out, size_t cap, int history, const struct cancel *asked, struct err *e)
 {
     struct typed *t = calloc(1, sizeof *t);
-    struct sigaction s = { .sa_handler = on_resize };
+    const char *terminal = getenv("TERM");
+    const int marks = terminal && *terminal && strcmp(terminal, "dumb") != 0;
     if (!t)
         return err_set(e, ERR_NOMEM, "out of memory for a line");
     t->cap = cap;
     t->asked = asked;
     t->history.fd = -1;
     t->screen = isatty(STDERR_FILENO) ? stderr : (t->own = fopen("/dev/tty", "we"));
-    if (!t->screen || tcgetattr(STDIN_FILENO, &t->was) < 0) {
+    if (!t->screen || tcgetattr(STDIN_FILENO, &was) < 0) {
         int r = err_sys(e, ERR_SYS, "the terminal");
         if (t->own)
             fclose(t->own);
         free(t);
         return r;
     }
-    sigemptyset(&s.sa_mask);
-    sigaction(SIGWINCH, &s, NULL);
-    struct termios now = t->was;
+    on = marks ? "\x1b[?2004h" : "";
+    off = marks ? "\x1b[?2004l" : "";
+    ending = asked;
+    now = was;
     now.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN);
     now.c_cc[VMIN] = 1;
     now.c_cc[VTIME] = 0;
+    begin_signals();
     tcsetattr(STDIN_FILENO, TCSADRAIN, &now);
     t->edit = edit_open(t, t->screen, ENTRIES);
-    say(t, "\x1b[?2004h");
+    say(t, on);
     if (history && t->edit)
         typed_history_open(&t->history, ENTRIES, remember, t->edit);
     *out = t;
@@ -402,10 +518,10 @@ void typed_close(struct typed *t)
 {
     if (!t)
         return;
-    say(t, "\x1b[?2004l");
+    say(t, off);
     edit_close(t->edit);
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &t->was);
-    signal(SIGWINCH, SIG_DFL);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &was);
+    end_signals();
     typed_history_close(&t->history);
     forget_line(t);
     free(t->pastes);

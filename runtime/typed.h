@@ -37,6 +37,7 @@ int typed_char(struct typed *t, uint32_t *c, int *resized);
 /* NULL: this build has none, or it cannot serve this terminal. */
 struct edit *edit_open(struct typed *t, FILE *screen, int entries);
 void edit_close(struct edit *d); /* accepts NULL */
+void edit_redraw(struct edit *d); /* behind what others have written */
 void edit_remember(struct edit *d, const char *line);
 /* As typed_next, of what was typed alone. */
 int edit_line(struct edit *d, const char *prompt, struct kept *line, struct err *e);

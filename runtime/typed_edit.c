@@ -20,6 +20,11 @@ void edit_close(struct edit *d)
     (void)d;
 }
 
+void edit_redraw(struct edit *d)
+{
+    (void)d;
+}
+
 void edit_remember(struct edit *d, const char *line)
 {
     (void)d;
@@ -135,6 +140,11 @@ void edit_close(struct edit *d)
     if (d->history)
         history_wend(d->history);
     free(d);
+}
+
+void edit_redraw(struct edit *d)
+{
+    el_wset(d->line, EL_REFRESH);
 }
 
 void edit_remember(struct edit *d, const char *line)

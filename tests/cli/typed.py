@@ -190,6 +190,59 @@ def editing(term):
     point(c.process.wait(PATIENCE) == 130 and termios.tcgetattr(c.slave) == c.was, f'{term}: SIGTERM ends, and the terminal is as it was')
 
 
+def held(term):
+    """A terminal that Ctrl-S holds does not hold the end; a second signal leaves the terminal as it was."""
+    c = Chat(term=term, n='60')
+    c.send('\x13')
+    time.sleep(.1)
+    c.send('Tell me a story\n')
+    time.sleep(1)
+    c.process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + PATIENCE
+    while c.process.poll() is None and time.monotonic() < end:
+        c.read(.05)
+    point(c.process.poll() == 130 and termios.tcgetattr(c.slave) == c.was, f'{term}: SIGTERM ends one whose terminal is held by Ctrl-S', f'{c.process.poll()}')
+    c.process.kill()
+    c = Chat(term=term)
+    os.kill(c.process.pid, signal.SIGSTOP)  # so that both come at once
+    for how in (signal.SIGTERM, signal.SIGHUP):
+        os.kill(c.process.pid, how)
+    os.kill(c.process.pid, signal.SIGCONT)
+    got = c.process.wait(PATIENCE)
+    point(got in (130, -signal.SIGTERM, -signal.SIGHUP) and termios.tcgetattr(c.slave) == c.was, f'{term}: and a second signal leaves the terminal as it was', f'{got}')
+
+
+def jobs(term):
+    """Ctrl-Z gives the shell its terminal, and after fg the line is there and goes on."""
+    c = Chat.__new__(Chat)
+    c.master, c.slave = pty.openpty()
+    c.said = ''
+    env = {**{k: v for k, v in os.environ.items() if k != 'XDG_STATE_HOME'}, 'TERM': term, 'HOME': f'{folder}/home', 'PS1': 'shell: ', 'HISTFILE': '/dev/null'}
+    c.process = subprocess.Popen(['bash', '--norc', '--noprofile', '--noediting', '-i'], stdin=c.slave, stdout=c.slave, stderr=c.slave, env=env, start_new_session=True,
+                                 preexec_fn=lambda: __import__('fcntl').ioctl(0, termios.TIOCSCTTY, 0))
+    c.until('shell: ')
+    usual = termios.tcgetattr(c.slave)
+    c.send(f'{run} chat --model {pack} --plan {plan} --chat-template {template} --temp 0 -n 2 --no-history\n')
+    c.until('> ')
+    ours = termios.tcgetattr(c.slave)
+    c.send('half a li')
+    c.seen('half a li')
+    c.send('\x1a')
+    c.until('shell: ')
+    point(termios.tcgetattr(c.slave) == usual != ours, f'{term}: Ctrl-Z leaves the terminal to the shell')
+    c.send('fg\n')
+    said = c.until('half a li')
+    point(termios.tcgetattr(c.slave) == ours and '> half a li' in said, f'{term}: fg takes it back and shows the line', repr(said))
+    c.type('ne')
+    got = c.messages()
+    point(got == ['half a line'], f'{term}: which goes on', str(got))
+    c.send('/quit\n')
+    c.until('shell: ')
+    point(termios.tcgetattr(c.slave) == usual, f'{term}: and at the end it is as it was')
+    c.send('exit\n')
+    c.process.wait(PATIENCE)
+
+
 def history():
     path = f'{folder}/own/.local/state/thermocline/chat-history'
     c = Chat(home='own')
@@ -256,6 +309,8 @@ def at_once():
 
 for kind in ('xterm', 'dumb'):
     editing(kind)
+    held(kind)
+    jobs(kind)
 if EDITS:
     history()
 if slow != '-':

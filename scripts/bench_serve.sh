@@ -8,7 +8,7 @@
 #   CONTEXT=N          positions of each text (turns 4096, clients 256)
 #   SEQUENCES=N        texts at once (turns 1, clients 8)
 #   TEMPLATE=FILE      chat template of both (the model's; where it has none: one of tests, [ROLE] TEXT)
-#   LLAMA_FLAGS=...    more flags of llama-server
+#   LLAMA_FLAGS=...    more flags of llama-server (clients: --no-repack --cache-ram 0, for copies of weights or prompts have no room)
 # A trace takes as long as the model reads TRACE_TOKENS (1024) tokens, figures half a minute in which nothing else should run.
 set -e
 what=$1
@@ -20,7 +20,7 @@ traces=${TRACES:-$work/traces.h5} hardware=${HARDWARE:-$work/hardware.sqlite}
 if [ "$what" = turns ]; then
     context=${CONTEXT:-4096} sequences=${SEQUENCES:-1} memory=${MEMORY:-}
 else
-    context=${CONTEXT:-256} sequences=${SEQUENCES:-8} memory=${MEMORY:-2500MB}
+    context=${CONTEXT:-256} sequences=${SEQUENCES:-8} memory=${MEMORY:-2500MB} LLAMA_FLAGS=${LLAMA_FLAGS---no-repack --cache-ram 0}
 fi
 [ -e "$traces" ] || "$BIN/thermo-profile" trace -q --model "$GGUF" --prompts datasets/prompts/stories-profile.csv \
     --max-tokens "${TRACE_TOKENS:-1024}" --ctx 256 --samples 0 --out "$traces" >&2

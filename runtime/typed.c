@@ -158,7 +158,8 @@ static void end_signals(void)
 
 /* ---- bytes ---- */
 
-/* The next byte; -1: a signal came; -2: the end; -3: nothing came for so long (wait_ms >= 0); -4: the terminal has another size, or is ours again. */
+/* The next byte; -1: a signal came; -2: the end; -3: nothing came for so long (wait_ms >= 0); -4: the terminal has another size, or is ours
+ * again. */
 static int byte(struct typed *t, int wait_ms)
 {
     if (t->next_at < t->next.len)

@@ -7,7 +7,7 @@ const SAMPLING = [
   ['max_tokens', 'Tokens at most', 1, 1e7, 1], ['seed', 'Seed', 0, 4294967295, 1], ['stop', 'Stop at'],
 ];
 const EMPTY = { nodes: [], pick: {} };
-let state = load('talk') || structuredClone(EMPTY), settings = load('settings') || {}, model = {}, running = null, full = false;
+let state = load('talk') || structuredClone(EMPTY), settings = load('settings') || {}, model = {}, models = [], running = null, full = false;
 let key = sessionStorage.getItem('thermo.key'), asking = null;
 
 // ---- kept in the browser ----
@@ -87,7 +87,26 @@ function request(i) {
     if (v !== undefined && v !== '') q[name] = name === 'stop' ? v : step ? Math.round(Number(v)) : Number(v);
   }
   if (settings.thinking) q.reasoning_effort = settings.thinking;
+  if (models.length > 1 && chosen()) q.model = settings.model;
   return q;
+}
+
+// Of several models the one that is chosen here, if the server has it still.
+const chosen = () => models.find(m => m.id === settings.model);
+function show_model() {
+  const m = chosen() || models.find(x => x.loaded) || models[0];
+  if (!m) return;
+  model = { name: m.id, context: m.meta.n_ctx };
+  $('model').textContent = m.id;
+  document.title = `${m.id} – Thermocline`;
+}
+async function look_at_models() {
+  const r = await api('/v1/models');
+  models = r.ok ? (await r.json()).data : [];
+  $('models').hidden = models.length < 2;
+  field('model').replaceChildren(field('model').options[0], ...models.map(m => el('option', { value: m.id }, m.id)));
+  field('model').value = chosen() ? settings.model : '';
+  show_model();
 }
 
 // ---- an answer ----
@@ -155,6 +174,7 @@ async function answer(i) {
     node.ended = controller.signal.aborted ? 'stopped' : 'failed';
     if (node.ended === 'failed') node.fault = `${e instanceof TypeError ? 'The server does not answer.' : e.message}${e.again ? ` It may have room in ${e.again} s.` : ''}`;
   }
+  if (models.length > 1) await look_at_models().catch(() => 0); // it is loaded now, and says its context
   running = null;
   save();
   show();
@@ -336,12 +356,13 @@ for (const [name, label, least, most, step] of SAMPLING) {
   $('sampling').append(el('div', null, el('label', { for: `set-${name}` }, label), el('input', number
     ? { id: `set-${name}`, type: 'number', inputmode: 'decimal', min: least, max: most, step: step || 'any' } : { id: `set-${name}`, type: 'text', autocomplete: 'off' })));
 }
-const FIELDS = ['system', 'thinking', 'theme', ...SAMPLING.map(s => s[0])];
+const FIELDS = ['system', 'model', 'thinking', 'theme', ...SAMPLING.map(s => s[0])];
 const field = name => $(`set-${name}`);
 function take_settings() {
   for (const f of FIELDS) if (field(f).validity.valid) settings[f] = field(f).value;
   keep('settings', settings);
   theme();
+  show_model();
 }
 function theme() { if (settings.theme) document.documentElement.dataset.theme = settings.theme; else delete document.documentElement.dataset.theme; }
 $('settings').addEventListener('input', take_settings);
@@ -359,8 +380,7 @@ async function start() {
   $('talk').scrollTop = $('talk').scrollHeight;
   show_side(false);
   try {
-    const r = await api('/v1/models'), all = r.ok ? (await r.json()).data : [], m = all.find(x => x.loaded) || all[0];
-    if (m) { model = { name: m.id, context: m.meta.n_ctx }; $('model').textContent = m.id; document.title = `${m.id} – Thermocline`; }
+    await look_at_models();
     show();
   } catch { say('The server does not answer.'); }
   show_side(load('machine') ? load('machine') === 'yes' && innerWidth > 960 : innerWidth > 960);

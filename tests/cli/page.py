@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -21,7 +22,11 @@ KIND = 'Be kind, ' + 'and tell of ships, and tell of ships, ' * 4 + 'if you can.
 
 
 def serve(**env):
-    p = subprocess.Popen([f'{BIN}/thermo-serve', '--model', PACK, '--plan', PLAN, '--port', '0', '--', '--chat-template', TEMPLATE],
+    return start(['--model', PACK, '--plan', PLAN], **env)
+
+
+def start(which, **env):
+    p = subprocess.Popen([f'{BIN}/thermo-serve', *which, '--port', '0', '--', '--chat-template', TEMPLATE],
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, **env})
     return p, int(re.search(r':(\d+)\n', p.stdout.readline())[1])
 
@@ -208,6 +213,7 @@ def conversation(browser, port):
     point('read before' in last(page, '.figures'), 'of which what was read before is not read again', last(page, '.figures'))
     whole = page.locator('#talk').inner_text()
     page.reload()
+    expect(page.locator('#model')).not_to_be_empty()
     point(page.locator('#talk').inner_text() == whole, 'reloaded, it is there')
     expect(page.locator('#speed b')).not_to_be_empty()
     expect(page.locator('#memory tr')).not_to_have_count(0)
@@ -226,6 +232,8 @@ def conversation(browser, port):
     point(page.locator('.turn').count() == 0, 'a new conversation is empty')
     page.get_by_text('Bring the last conversation back').click()
     point(page.locator('.turn').count() == 6, 'the last one comes back')
+    page.click('#settings-open')
+    point(not page.locator('#set-model').is_visible(), 'one model: no choice')
     page.context.close()
 
 
@@ -401,6 +409,39 @@ def with_key(browser, port):
     page.context.close()
 
 
+def several(browser):
+    """A choice where the server has several models, kept over a reload; none where it has one."""
+    folder = tempfile.mkdtemp(dir=os.path.dirname(PACK))
+    for name in ('first', 'sec<b>ond'):
+        os.mkdir(f'{folder}/{name}')
+        os.symlink(PACK, f'{folder}/{name}/model.thermo')
+        os.symlink(PLAN, f'{folder}/{name}/plan.json')
+    server, port = start(['--models', folder])
+    page = page_of(browser, port, 375)
+    expect(page.locator('#model')).to_have_text('first')
+    page.click('#settings-open')
+    point(page.locator('#set-model option').all_inner_texts()[1:] == ['first', 'sec<b>ond'] and page.evaluate("document.querySelector('#settings').getBoundingClientRect().right <= innerWidth"),
+          'several models: settings have a choice of them')
+    page.select_option('#set-model', 'sec<b>ond')
+    page.fill('#set-max_tokens', '5')
+    page.click('#settings button[type=submit]')
+    expect(page.locator('#model')).to_have_text('sec<b>ond')
+    say(page, 'Hello')
+    point(json.loads(ask(port, '/health'))['model'] == 'sec<b>ond' and '5 tokens' in last(page, '.figures'), 'which says who answers')
+    page.reload()
+    expect(page.locator('#model')).to_have_text('sec<b>ond')
+    set_up(page, max_tokens='6')
+    page.click('#settings-open')
+    point(page.locator('#set-model').input_value() == 'sec<b>ond', 'and stays, reloaded')
+    page.select_option('#set-model', 'first')
+    page.click('#settings button[type=submit]')
+    say(page, 'Again')
+    point(json.loads(ask(port, '/health'))['model'] == 'first' and '6 tokens' in last(page, '.figures'), 'until another one is chosen')
+    page.context.close()
+    server.terminate()
+    return server
+
+
 def main():
     server, real = serve()
     Model.real = real
@@ -418,10 +459,11 @@ def main():
         guarded, locked = serve(THERMO_API_KEY=KEY)
         with_key(browser, locked)
         guarded.terminate()
+        both = several(browser)
         browser.close()
     point(not faults, 'no error in the console, no dialog', '\n'.join(faults))
     server.terminate()
-    point(server.wait(60) == 0 and guarded.wait(60) == 0, 'the servers end with exit status 0')
+    point(server.wait(60) == 0 and guarded.wait(60) == 0 and both.wait(60) == 0, 'the servers end with exit status 0')
     done()
 
 

@@ -69,6 +69,9 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "for", .type = OPT_CHOICE, .dest = &a->purpose, .arg = "COMMAND", .choices = purpose_choices,
           .help = "The command of thermo-run that runs by the plan: chat and serve take memory beside the model, for the conversation or "
                   "the requests, and the account keeps room for it.", .def = "generate" },
+        { .name = "elastic", .type = OPT_FLAG, .dest = &a->elastic,
+          .help = "The limits of --memory share what a running model cannot change, as far as there is room for it: thermo-run --elastic "
+                  "moves between them. What that costs each is stated. Without an accelerator." },
         { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = PLAN_LARGEST_BATCH,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
         { .name = "batch-weights", .type = OPT_STRING, .dest = &a->batch_weights, .arg = "LIST",
@@ -361,6 +364,19 @@ static int load_pack(const char *path, struct args_inputs *o, struct err *e)
     return r;
 }
 
+static int check_elastic(const struct args *a, struct request *q, struct err *e)
+{
+    if (q->n_memory == 1)
+        return err_set(e, ERR_USAGE, "--elastic is of several limits that share something: --memory names one");
+    if (q->cost == PLAN_COST_PAPER)
+        return err_set(e, ERR_USAGE, "--elastic does not go with --cost paper, whose equations know of no room that limits share");
+    if (a->engine && strcmp(a->engine, "none") != 0)
+        return err_set(e, ERR_USAGE, "--elastic does not go with --engine %s: an accelerator has the neurons that are in memory",
+                       a->engine);
+    snprintf(q->engine, sizeof q->engine, "none");
+    return 0;
+}
+
 static int fill_request(const struct args *a, struct args_inputs *o, struct err *e)
 {
     struct request *q = &o->request;
@@ -389,6 +405,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0 ||
         (a->batch_weights && (r = parse_weights(a->batch_weights, o->in.n_batches, q, e)) < 0))
+        return r;
+    if ((q->elastic = a->elastic) && (r = check_elastic(a, q, e)) < 0)
         return r;
     if (q->chunk > planning_context(q, &o->in))
         return err_set(e, ERR_USAGE, "--chunk %d is more than the context of %d", q->chunk, planning_context(q, &o->in));

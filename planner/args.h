@@ -10,14 +10,14 @@
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
-    int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons, purpose;
+    int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons, purpose, elastic;
     int corrections, no_verify;
     double min_speed, recall, max_kl, prompt_weight;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 30
+#define ARGS_ROWS 31
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

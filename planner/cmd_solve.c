@@ -92,6 +92,9 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
     print_guesses(&l->guesses);
     print("  proven within %.2f %% of the best %s%s\n", 100 * l->gap, explain_gap_of(l),
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
+    if (l->elastic.group)
+        print("  elastic group %d, which costs it %.2g %% of decoding's speed and %.2g %% of prompts'\n", l->elastic.group,
+              100 * l->elastic.token_cost, 100 * l->elastic.prompt_cost);
     explain_own(l, text, sizeof text);
     if (text[0])
         print("  %s\n", text);
@@ -189,6 +192,9 @@ static int check_wish(const struct wish *w, const struct args_inputs *in, struct
     const struct request *q = &in->request;
     if (w->smt2 && (q->n_memory > 1 || q->max_batch > 1))
         return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
+    if (q->elastic && (w->certificate || w->each))
+        return err_set(e, ERR_USAGE, "--elastic does not go with %s: limits of a group are not chosen each for itself",
+                       w->certificate ? "--certificate" : "--layout-per-limit");
     if (w->each && (w->certificate || w->smt2))
         return err_set(e, ERR_USAGE, "--layout-per-limit makes several plans, and --certificate and --smt2 are of one: solve each limit by "
                                      "itself");

@@ -170,7 +170,7 @@ static void phase_json(FILE *f, const char *name, const struct report_phase *p, 
 double report_prompt_ns(const struct setup *s, int tokens)
 {
     const struct budget_choice *c = &s->config.choice;
-    int other = setup_differs(s) || c->prefill_chunk != s->limit.prefill_chunk || c->threads != s->limit.threads;
+    int other = setup_differs(s) || c->prefill_chunk != s->limit.prefill_chunk || s->config.rest.threads != s->limit.threads;
     return other ? 0 : plan_prompt_ns(&s->limit.prompt, tokens);
 }
 

@@ -161,6 +161,7 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     size_t layers = (size_t)p->n_layers;
     size_t cold = (size_t)p->n_layers * (size_t)p->n_parts, hot = cold * (size_t)p->n_blocks;
     const struct plan_batch *b = &l->batches[0];
+    double terms[PLAN_TERMS];
     s->hot = malloc(hot * sizeof *s->hot);
     s->cold = malloc(cold * sizeof *s->cold);
     s->always = malloc(layers * sizeof *s->always);
@@ -174,25 +175,30 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
         memset(s->cold, 0, cold * sizeof *s->cold);
     else
         memcpy(s->cold, b->cold, cold * sizeof *s->cold);
-    s->limit = *l;
     memcpy(s->always, l->always, layers * sizeof *s->always);
     memcpy(s->predictor, l->predictor, layers);
     memcpy(s->streamed, b->streamed, layers);
     memcpy(s->planned_engine, p->engine, sizeof s->planned_engine);
+    plan_terms(p->cost, l->mode, &b->predicted, p->n_layers, terms);
+    setup_take_limit(s, l, terms);
+    return 0;
+}
+
+void setup_take_limit(struct setup *s, const struct plan_limit *l, const double terms[PLAN_TERMS])
+{
     s->n_planned = l->n_batches;
     for (int i = 0; i < l->n_batches; i++) {
         plan_batch_choice(&s->planned[i], &l->batches[i]);
         s->planned[i].predicted = l->batches[i].predicted;
         s->planned[i].predicted.layers = NULL;
     }
+    s->limit = *l;
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
     s->limit.predictor = s->predictor;
     s->limit.always = s->always;
-    s->predicted = b->predicted;
-    s->predicted.layers = NULL;
-    plan_terms(p->cost, l->mode, &b->predicted, p->n_layers, s->terms);
-    return 0;
+    s->predicted = s->planned[0].predicted;
+    memcpy(s->terms, terms, sizeof s->terms);
 }
 
 static int or_plan(int given, int none, int planned)
@@ -209,14 +215,10 @@ static int fill_config(struct setup *s, struct err *e)
     *c = (struct engine_config){ .pack = s->pack,
                                  .mode = (enum plan_mode)or_plan(a->mode, -1, (int)l->mode),
                                  .act_q8 = or_plan(a->act, -1, l->act_q8),
-                                 .io = (enum plan_io)or_plan(a->io, -1, (int)l->io),
                                  .policy = l->policy,
-                                 .coalesce = l->coalesce,
-                                 .n_coalesce = l->n_coalesce,
                                  .cancel = a->cancel,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
-                                 .no_ahead = or_plan(a->ahead, -1, l->ahead != PLAN_AHEAD_OFF) == 0,
                                  .no_warm_start = a->no_warm_start,
                                  .no_overlap = a->no_overlap,
                                  .no_verify = a->no_verify,
@@ -232,6 +234,10 @@ static int fill_config(struct setup *s, struct err *e)
                                              .read_bytes = plan_read_bytes(l),
                                              .hot = s->hot,
                                              .cold = s->cold } };
+    if (s->elastic)
+        plan_fit_widen(&c->choice, &l->elastic);
+    if (a->threads)
+        c->choice.threads = a->threads;
     if (!a->threads && c->choice.threads > cpus) {
         log_warn("the plan is for %d threads, but %d processors are available here: using %d", l->threads, cpus, cpus);
         c->choice.threads = cpus;
@@ -322,20 +328,31 @@ static void take_threads(struct setup *s)
 {
     const struct plan_limit *l = &s->limit;
     struct engine_config *c = &s->config;
-    int cpus = machine_cpus(), classes = l->n_classes > 1 && c->choice.threads == l->threads;
-    if (classes && place_threads(l->classes, l->n_classes, s->cpus))
-        c->cpus = s->cpus;
-    if (s->args.threads || s->n_planned < 2)
-        return;
-    for (int i = 0; i < s->n_planned; i++) {
+    int most = c->choice.threads, depth = c->choice.queue_depth, threads = s->args.threads || l->threads > most ? most : l->threads;
+    int placed = l->n_classes > 1 && threads == l->threads && place_threads(l->classes, l->n_classes, s->cpus);
+    c->rest = (struct engine_batch){ 0, threads, l->queue_depth < depth ? l->queue_depth : depth, placed ? s->cpus : NULL };
+    c->cpus = threads == most ? c->rest.cpus : NULL;
+    c->n_batches = s->args.threads || s->n_planned < 2 ? 0 : s->n_planned;
+    c->batches = c->n_batches ? s->batches : NULL;
+    for (int i = 0; i < c->n_batches; i++) {
         const struct plan_batch *b = &s->planned[i];
         struct engine_batch *to = &s->batches[i];
-        *to = (struct engine_batch){ b->batch, b->threads < cpus ? b->threads : cpus, b->queue_depth, NULL };
-        if (c->cpus && place_threads(b->classes, b->n_classes, s->batch_cpus[i]))
+        *to = (struct engine_batch){ b->batch, b->threads < most ? b->threads : most, b->queue_depth < depth ? b->queue_depth : depth,
+                                     NULL };
+        if (placed && place_threads(b->classes, b->n_classes, s->batch_cpus[i]))
             to->cpus = s->batch_cpus[i];
     }
-    c->batches = s->batches;
-    c->n_batches = s->n_planned;
+}
+
+void setup_take_passes(struct setup *s)
+{
+    const struct plan_limit *l = &s->limit;
+    struct engine_config *c = &s->config;
+    c->io = (enum plan_io)or_plan(s->args.io, -1, (int)l->io);
+    c->no_ahead = or_plan(s->args.ahead, -1, l->ahead != PLAN_AHEAD_OFF) == 0;
+    c->coalesce = l->coalesce;
+    c->n_coalesce = plan_read_bytes(l) <= c->choice.read_bytes ? l->n_coalesce : 0;
+    take_threads(s);
 }
 
 /* What is asked for of sequences must be what the plan has room for, and its KV cache must be one of several. */
@@ -398,8 +415,6 @@ static int try_fit(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     c->choice = f.choice;
-    for (int i = 0; i < c->n_batches; i++)
-        s->batches[i].depth = s->batches[i].depth < c->choice.queue_depth ? s->batches[i].depth : c->choice.queue_depth;
     s->budget = f.budget;
     s->scaled = f.scaled;
     if (f.uncoalesced) {
@@ -527,7 +542,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     if ((r = fill_config(s, e)) < 0)
         goto fail;
-    take_threads(s);
+    setup_take_passes(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = setup_accel_open(s, e)) < 0 ||
         (r = open_tokenizer(s, e)) < 0 || (r = add_beside(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
         (s->elastic && (r = setup_elastic_begin(s, e)) < 0) ||

@@ -19,7 +19,8 @@ void setup_accel_always(struct setup *s);
 
 /* ---- setup_elastic.c ---- */
 
-/* Keeps the plan's limits. *l is chosen for the limit that it begins with; it becomes the one for --elastic, and s->memory_bytes that. */
+/* Keeps the limits of the plan's elastic group that has the one for --elastic. *l is chosen for the limit that it begins with; it becomes
+ * that one, and s->memory_bytes what --elastic says. */
 int setup_elastic_open(struct setup *s, const struct plan *p, const struct plan_limit **l, struct err *e);
 
 /* When all that stays is chosen, for --elastic: the limit that it begins with. */
@@ -28,6 +29,12 @@ int setup_elastic_begin(struct setup *s, struct err *e);
 void setup_elastic_close(struct setup *s);
 
 /* ---- setup.c ---- */
+
+/* What of a limit of the plan is kept but for neurons and predictors, and what its step takes; by that, what passes need no other memory
+ * for: threads, reads in flight, rules of reading, within config.choice. */
+void setup_take_limit(struct setup *s, const struct plan_limit *l, const double terms[PLAN_TERMS]);
+void setup_take_passes(struct setup *s);
+
 uint64_t setup_taken_beside(const struct setup *s);
 
 #endif

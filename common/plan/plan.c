@@ -78,7 +78,7 @@ static size_t cold_len(const struct plan *p)
     return (size_t)p->n_layers * (size_t)p->n_parts;
 }
 
-static void limit_done(struct plan_limit *l)
+void plan_limit_done(struct plan_limit *l)
 {
     for (int i = 0; i < l->n_batches; i++) {
         free(l->batches[i].hot);
@@ -102,7 +102,7 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
     l->predictor = malloc((size_t)p->n_layers);
     l->always = calloc((size_t)p->n_layers, sizeof *l->always);
     if (!l->batches || !l->predictor || !l->always) {
-        limit_done(l);
+        plan_limit_done(l);
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     }
     memset(l->predictor, -1, (size_t)p->n_layers);
@@ -114,7 +114,7 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
         b->streamed = calloc((size_t)p->n_layers, 1);
         b->predicted.layers = calloc((size_t)p->n_layers, sizeof *b->predicted.layers);
         if (!b->hot || !b->cold || !b->streamed || !b->predicted.layers) {
-            limit_done(l);
+            plan_limit_done(l);
             return err_set(e, ERR_NOMEM, "out of memory for a plan");
         }
     }
@@ -124,7 +124,7 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
 void plan_done(struct plan *p)
 {
     for (int i = 0; i < p->n_limits; i++)
-        limit_done(&p->limits[i]);
+        plan_limit_done(&p->limits[i]);
     free(p->limits);
     for (int i = 0; i < p->n_notes; i++)
         free(p->notes[i]);
@@ -353,6 +353,43 @@ static int check_guesses(const struct plan *p, int li, const char *name, struct 
     return r;
 }
 
+const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
+{
+    size_t n = (size_t)p->n_layers;
+    return a->mode != b->mode ? "mode" : a->recall < b->recall || a->recall > b->recall ? "recall" :
+           memcmp(a->predictor, b->predictor, n) ? "predictors" : memcmp(a->always, b->always, n * sizeof *a->always) ? "exempt" :
+           a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_f16 != b->kv_f16 ? "kv" :
+           a->purpose != b->purpose ? "for" : a->max_batch != b->max_batch ? "max_batch" :
+           a->prefill_chunk != b->prefill_chunk ? "prefill_chunk" : NULL;
+}
+
+/* What is shared in a group, and what the accounts of its limits have room for. */
+static int check_elastic(const struct plan *p, int li, const char *name, struct err *e)
+{
+    const struct plan_elastic *x = &p->limits[li].elastic;
+    struct plan_elastic most = { 0 };
+    for (int i = 0; i < p->n_limits && x->group; i++) {
+        const struct plan_limit *l = &p->limits[i];
+        if (l->elastic.group != x->group)
+            continue;
+        const char *what = plan_elastic_differs(p, l, &p->limits[li]);
+        if (what)
+            return rule(name, e, "limits[%d] and limits[%d] are in elastic.group %d; %s is not the same", i, li, x->group, what);
+        most.threads = l->threads > most.threads ? l->threads : most.threads;
+        most.io_lanes = l->io_lanes > most.io_lanes ? l->io_lanes : most.io_lanes;
+        most.queue_depth = l->queue_depth > most.queue_depth ? l->queue_depth : most.queue_depth;
+        most.read_bytes = plan_read_bytes(l) > most.read_bytes ? plan_read_bytes(l) : most.read_bytes;
+    }
+    if (x->group && plan_uses_engine(&p->limits[li]))
+        return rule(name, e, "limits[%d] is in elastic.group %d; a limit whose engine computes is in none", li, x->group);
+    if (x->threads == most.threads && x->io_lanes == most.io_lanes && x->queue_depth == most.queue_depth &&
+        x->read_bytes == most.read_bytes)
+        return 0;
+    return rule(name, e, "limits[%d].elastic has %d threads, %d lanes, queue_depth %d and read_bytes %u; the most of its group are %d, %d, "
+                "%d and %u", li, x->threads, x->io_lanes, x->queue_depth, x->read_bytes, most.threads, most.io_lanes, most.queue_depth,
+                most.read_bytes);
+}
+
 static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -406,7 +443,8 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (threads != l->threads || depth != l->queue_depth)
         return rule(name, e, "limits[%d] has %d threads and queue_depth %d; its batch sizes have %d and %d at most", li, l->threads,
                     l->queue_depth, threads, depth);
-    int ok = check_heights(p, li, name, e);
+    int ok = check_elastic(p, li, name, e);
+    ok = ok < 0 ? ok : check_heights(p, li, name, e);
     ok = ok < 0 ? ok : check_rest(p, s, li, name, e);
     return ok < 0 ? ok : check_guesses(p, li, name, e);
 }

@@ -186,6 +186,15 @@ struct plan_own {
 enum plan_purpose { PLAN_FOR_GENERATE, PLAN_FOR_CHAT, PLAN_FOR_SERVE, PLAN_PURPOSES };
 const char *plan_purpose_name(enum plan_purpose p); /* "generate" "chat" "serve" */
 
+/* Limits between which a running model moves (thermo-run --elastic): their texts are the same, and their accounts have the same fixed part,
+ * with room for what any of them needs. */
+struct plan_elastic {
+    int group;                  /* from 1 on; 0: in none, and the rest is 0 */
+    int threads, io_lanes, queue_depth; /* the most of any limit of the group */
+    uint32_t read_bytes;        /* likewise, plan_read_bytes */
+    double token_cost, prompt_cost; /* shares of the speed of decoding and of prompts that being in it costs the limit, in [0, 1] */
+};
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -215,6 +224,7 @@ struct plan_limit {
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1]; the optimum is */
     int gap_of_layouts;         /* 1: of any layout that the request allows; 0: of the plan's layout */
     struct plan_own own;
+    struct plan_elastic elastic;
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     struct plan_prompt prompt;
     struct plan_guesses guesses;
@@ -233,6 +243,7 @@ struct plan_request {
     double prompt_weight;       /* tokens of prompts for each decoded token */
     int prefill_chunk;          /* 0: left to the planner */
     char engine[64];            /* the accelerator that was asked for, or "none"; "": left to the planner */
+    int elastic;                /* 1: limits share what they can, in groups */
     int n_weights;              /* 0: tokens of all batch sizes count the same; else as many as each limit has batch sizes */
     int weight[PLAN_MAX_BATCHES]; /* how many tokens are made at each batch size, in proportion: 1 to PLAN_LARGEST_WEIGHT */
     int n_cores;
@@ -357,10 +368,15 @@ static inline int plan_max_batch(const struct plan *p)
 /* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). The
  * array of limits itself is the caller's malloc; plan_done frees it. */
 int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);
+void plan_limit_done(struct plan_limit *l); /* its arrays; accepts a zeroed one */
 void plan_done(struct plan *p);             /* frees everything inside; accepts a zeroed one */
 
 /* Append a note, cut to 400 bytes; a note that is already there is not repeated. */
 int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* What two limits of a group have otherwise, for a message; NULL: nothing. Texts are the same then, and so is the account's fixed part but
+ * for which predictors stay in memory. */
+const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 
 /* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
  * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, threads and queue depth of a limit are the

@@ -237,6 +237,23 @@ static int start_batches(struct plan *p, void *object, int n, struct err *e)
     return r;
 }
 
+static int has_group(const void *object, const void *outer)
+{
+    (void)outer;
+    return ((const struct plan_elastic *)object)->group > 0;
+}
+
+static const struct plan_field elastic_fields[] = {
+    ROW("group", PLAN_WHOLE, plan_elastic, group, PLAN_BY_SOLVING, "Limits of one number are a group.", .least = 1,
+        .most = PLAN_MAX_LIMITS),
+    ROW("lanes", PLAN_WHOLE, plan_elastic, io_lanes, PLAN_BY_ITSELF, NULL, .least = 1, .most = BUDGET_MAX_LANES),
+    ROW("queue_depth", PLAN_WHOLE, plan_elastic, queue_depth, PLAN_BY_ITSELF, NULL, .least = 1, .most = BUDGET_MAX_DEPTH),
+    ROW("read_bytes", PLAN_WHOLE, plan_elastic, read_bytes, PLAN_BY_ITSELF, "Of the longest read through gaps; 0: there are none.",
+        .most = READS_MAX_BYTES),
+    ROW("threads", PLAN_WHOLE, plan_elastic, threads, PLAN_BY_ITSELF, NULL, .least = 1, .most = BUDGET_MAX_THREADS),
+};
+TABLE(elastic, elastic_fields, 0);
+
 static const struct plan_field limit_fields[] = {
     ROW("act", PLAN_NAME, plan_limit, act_q8, PLAN_BY_FIGURES, "Form of activations in row products, where the weight type allows q8.",
         .names = act_name, .most = 1),
@@ -245,6 +262,10 @@ static const struct plan_field limit_fields[] = {
     CLASSES("classes", plan_limit, classes, n_classes, "Compute threads by core class, fastest class first.", ALWAYS),
     ROW("cold_policy", PLAN_NAME, plan_limit, policy, PLAN_BY_FIGURES, NULL, POLICY),
     ROW("context", PLAN_WHOLE, plan_limit, context, PLAN_BY_MODEL, "KV positions per sequence.", .least = 1, .most = MODEL_MAX_CONTEXT),
+    WITHIN("elastic", elastic, plan_limit, elastic, "Limits between which a running model moves (thermo-run --elastic), in plans of solve "
+           "--elastic: they have the same mode, exempt, predictors, recall, act, context, kv, for, max_batch and prefill_chunk, and their "
+           "accounts have the most threads, lanes, reads in flight and the longest reads of any of them, which are these. Absent: such a "
+           "limit is left for none.", OPTIONAL, .has = has_group),
     EACH("exempt", PLAN_WHOLE, plan_limit, always, PLAN_BY_FIGURES, "Predicted mode: per layer, how many of the first neurons of its "
                "FFN, or of each expert, are always computed. Whole clusters or n_ff. Other modes: empty.",
                .many = PLAN_BY_PREDICTED_LAYER, .most = UINT32_MAX - 1, .last = 1),
@@ -345,6 +366,13 @@ static const struct plan_field own_fields[] = {
 };
 TABLE(own, own_fields, 0);
 
+static const struct plan_field elastic_cost_fields[] = {
+    ROW("prompt_cost", PLAN_REAL, plan_elastic, prompt_cost, PLAN_BY_SOLVING, "Share of the speed of prompts.", .up_to = 1),
+    ROW("token_cost", PLAN_REAL, plan_elastic, token_cost, PLAN_BY_SOLVING, "Share of the speed of decoding, of several batch sizes the "
+        "mean over them, by request.batch_weights.", .up_to = 1),
+};
+TABLE(elastic_cost, elastic_cost_fields, 0);
+
 static const struct plan_field prompt_times_fields[] = {
     PREDICTED_EACH("attention_ns", plan_prompt, attention_ns, n, NULL),
     PREDICTED_EACH("ffn_ns", plan_prompt, ffn_ns, n, NULL),
@@ -358,6 +386,8 @@ static const struct plan_field promises_fields[] = {
     ROW("account_bytes", PLAN_WHOLE, plan_limit, account_bytes, PLAN_BY_MODEL, "What the runtime will take, at the largest batch.",
         .most = INT64_MAX),
     OBJECTS("batches", step_table, plan_limit, batches, n_batches, "Of one decode step of each batch size.", .longest = PLAN_MAX_BATCHES),
+    WITHIN("elastic", elastic_cost, plan_limit, elastic, "What being in its group costs the limit, against the same plan without groups.",
+           .when = PLAN_AS_DECIDED, .has = has_group),
     ROW("floor_bytes", PLAN_WHOLE, plan_limit, floor_bytes, PLAN_BY_MODEL, "The least that runs: the same with no hot and no cold region, "
         "and all predictors streamed through the fewest buffers (resident where that is less).", .most = INT64_MAX),
     ROW("gap", PLAN_REAL, plan_limit, gap, PLAN_BY_SOLVING, "Proven: no plan of this model on this device and limit, under the plan's "
@@ -402,6 +432,7 @@ static const struct plan_field request_fields[] = {
     ASKED("cold_policy", PLAN_NAME, policy, NULL, POLICY, LEFT_OPEN),
     ASKED("context", PLAN_WHOLE, context, NULL, .least = 1, .most = MODEL_MAX_CONTEXT),
     CLASSES("cores", plan, request.cores, request.n_cores, "Most cores to compute with, of these classes.", OPTIONAL),
+    ASKED("elastic", PLAN_BOOL, elastic, "Limits are in elastic groups where that is possible.", .most = 1),
     ROW("engine", PLAN_TEXT, plan, request.engine, PLAN_BY_SOLVING, "The accelerator that was asked for, or none. Absent: the first of the "
         "device that thermo-run knows.", OPTIONAL),
     ASKED("form", PLAN_NAME, form, NULL, FORM, LEFT_OPEN),

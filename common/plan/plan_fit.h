@@ -7,6 +7,7 @@
  * same outcome. One owner thread. */
 #include "common/base/err.h"
 #include "common/plan/budget.h"
+#include "common/plan/plan.h"
 
 #include <stdint.h>
 
@@ -25,6 +26,15 @@ struct plan_fit {
     int scaled;                         /* fewer neurons, or predictors, stay in memory than planned */
     int uncoalesced;                    /* reads go through no gaps: choice.read_bytes is 0 now */
 };
+
+/* With room for what any limit of a group needs; a limit in none changes nothing. */
+static inline void plan_fit_widen(struct budget_choice *c, const struct plan_elastic *x)
+{
+    c->threads = c->threads > x->threads ? c->threads : x->threads;
+    c->io_lanes = c->io_lanes > x->io_lanes ? c->io_lanes : x->io_lanes;
+    c->queue_depth = c->queue_depth > x->queue_depth ? c->queue_depth : x->queue_depth;
+    c->read_bytes = c->read_bytes > x->read_bytes ? c->read_bytes : x->read_bytes;
+}
 
 /* Bytes of the predictors that stay in memory: choice.predictor_bytes. */
 uint64_t plan_fit_predictor_bytes(const struct plan_fit *f);

@@ -4,6 +4,7 @@
 
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
+#include "common/plan/plan_fit.h"
 #include "common/plan/rest.h"
 #include "common/plan/room.h"
 #include "planner/cost/cost_prompt.h"
@@ -692,6 +693,35 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
                               "buffers; the runtime looks, and keeps so much less of neurons", engine);
 }
 
+/* A limit whose rest is known. 1: planned; 0: it cannot take the incumbent. */
+static int plan_limit_of(struct problem *p, const struct request *q, const struct incumbent *h, int *chunk, int by_speed,
+                         struct limits *lim, const struct plan *plan, struct planning_bound *bound, struct plan_limit *out, struct err *e)
+{
+    struct planning_chosen x = { 0 };
+    int r = solve_limit(p, q, h, chunk, by_speed, lim, &x, e);
+    if (r != 1)
+        return r;
+    int64_t most = x.objective + x.objective / PROMPT_PART;
+    if ((r = reserve_engine(p, q, lim, &x, e)) == 0 && (r = reserve_area(p, q, lim, most, &x, e)) == 0)
+        r = fill_limit(p, lim, &x, plan, out, e);
+    *bound = (struct planning_bound){ x.bound, x.objective, lim->context };
+    planning_chosen_done(&x);
+    return r < 0 ? r : 1;
+}
+
+int planning_within(struct problem *p, const struct request *q, const struct limits *lim, const struct plan *plan,
+                    struct planning_bound *bound, struct plan_limit *out, struct err *e)
+{
+    const struct incumbent any = { -INFINITY, 0 };
+    struct request quiet = *q;
+    struct limits own = *lim;
+    int chunk = lim->prefill_chunk;
+    quiet.certificate = NULL;
+    quiet.diagnosis = NULL;
+    int r = plan_limit_of(p, &quiet, &any, &chunk, 0, &own, plan, bound, out, e);
+    return r == ERR_INFEASIBLE ? 0 : r;
+}
+
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
                     struct planning_bound *bounds, double *score, struct err *e)
 {
@@ -702,7 +732,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
     if (!plan.limits)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
-    for (int i = 0; i < q->n_memory; i++) {
+    for (int i = 0; i < q->n_memory && r == 1; i++) {
         struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s, .purpose = q->purpose,
                                       .context = planning_context(q, p->space.in),
                                       .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
@@ -712,33 +742,28 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         planning_offer(q, p, &lim);
         request_weights(q, p->space.in->n_batches, lim.weight);
-        struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
-        if ((r = solve_limit(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &x, e)) != 1)
-            break;
         plan.n_limits = i + 1;
-        int64_t most = x.objective + x.objective / PROMPT_PART;
-        if ((r = reserve_engine(p, q, &lim, &x, e)) == 0 && (r = reserve_area(p, q, &lim, most, &x, e)) == 0)
-            r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
-        bounds[i] = (struct planning_bound){ x.bound, x.objective, lim.context };
-        planning_chosen_done(&x);
-        if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
-            r = note_quality(p->space.in, &plan.limits[i], &plan, e);
-        if (r < 0)
-            break;
-        *score += log(planning_mean_speed(&plan.limits[i], lim.weight));
-        r = 1;
+        r = plan_limit_of(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &plan, &bounds[i], &plan.limits[i], e);
+        *score += r == 1 ? log(planning_mean_speed(&plan.limits[i], lim.weight)) : 0;
     }
-    if (r == 1 && (r = name_engine(p, q, &plan, e)) == 0)
-        r = 1;
-    if (r == 1 && (r = note_requantised(p->space.in, &plan, e)) == 0)
-        r = 1;
     if (r != 1) {
         plan_done(&plan);
         return r;
     }
     *out = plan;
     return 1;
+}
+
+int planning_notes(const struct problem *p, const struct request *q, struct plan *plan, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < plan->n_limits && r == 0; i++)
+        if (plan->limits[i].mode == PLAN_PREDICTED)
+            r = note_quality(p->space.in, &plan->limits[i], plan, e);
+    if (r == 0)
+        r = name_engine(p, q, plan, e);
+    return r < 0 ? r : note_requantised(p->space.in, plan, e);
 }
 
 /* --- back from a plan --- */
@@ -843,6 +868,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
                                    .room_bytes = room_bytes(l->purpose, l->context, l->max_batch),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
+        plan_fit_widen(&c, &l->elastic);
         c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
         if (l->mode == PLAN_PREDICTED) {
             predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);

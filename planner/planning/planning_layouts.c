@@ -258,6 +258,11 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
         plan_done(&plan);
         return 0;
     }
+    r = s->q->elastic ? planning_elastic(&s->last, s->q, &plan, bounds, e) : 0;
+    if (r < 0 || (r = planning_notes(&s->last, s->q, &plan, e)) < 0) {
+        plan_done(&plan);
+        return r;
+    }
     if (s->found)
         merge_bounds(s->q, s->bounds, bounds);
     plan_done(&s->best);
@@ -385,7 +390,7 @@ static int compare_own(struct candidates *c, const struct request *q, const stru
         }
         struct plan_own *own = &p->limits[i].own;
         *own = (struct plan_own){ alone.layout.form, alone.layout.packed, planning_mean_speed(&alone.limits[0], weight), 0 };
-        double here = planning_mean_speed(&p->limits[i], weight);
+        double here = planning_mean_speed(&p->limits[i], weight) / (1 - p->limits[i].elastic.token_cost); /* without its group */
         own->cost = here < own->tokens_per_s ? 1 - here / own->tokens_per_s : 0; /* of equals the smaller file was taken */
         plan_done(&alone);
     }

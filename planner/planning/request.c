@@ -26,6 +26,7 @@ void request_record(const struct request *q, const struct hw *hw, int n, struct 
                                   .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
                                   .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
                                   .prompt_weight = q->prompt_weight, .prefill_chunk = q->chunk, .n_weights = n > 1 ? n : 0 };
+    out->elastic = q->elastic;
     snprintf(out->engine, sizeof out->engine, "%.63s", q->engine);
     request_weights(q, out->n_weights, out->weight);
     for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {

@@ -40,6 +40,7 @@ struct request {
     int policy;                         /* a cache_policy, or -1: by replay */
     uint64_t rlimit;
     const struct layout *for_pack;      /* NULL: free; else the layout of a pack, taken as it is */
+    int elastic;                        /* limits are in elastic groups where that is possible (planning_parts.h) */
     int prove;                          /* no layout is left out: each is planned whole, and the gap is against the best bound of any */
     struct certificate *certificate;    /* NULL, or where the proof is written; goes with prove */
     struct diagnosis *diagnosis;        /* NULL, or what ERR_INFEASIBLE fills: its message in numbers

@@ -1,6 +1,7 @@
 /* A choice's account is that of its group: rank, buffers and pieces of the group's largest predictors. */
 #include "planner/search/account.h"
 
+#include "common/plan/plan_fit.h"
 #include "common/plan/room.h"
 
 #include <stdlib.h>
@@ -40,6 +41,14 @@ struct budget_engine account_engine(const struct hw *hw, const struct inputs *in
     return b;
 }
 
+#define NEVER_BYTES ((uint64_t)1 << 60)
+
+/* Has the group of a limit no room for a choice? */
+static int beyond(const struct plan_elastic *x, const struct cost_choice *c)
+{
+    return x->group && (c->threads > x->threads || c->depth > x->queue_depth || c->lanes > x->io_lanes || c->read_bytes > x->read_bytes);
+}
+
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e)
 {
@@ -57,6 +66,7 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .area_bytes = lim->area_bytes,
                                .room_bytes = room_bytes(lim->purpose, c->context, lim->max_batch), .hot = hot, .cold = cold };
+    plan_fit_widen(&b, &lim->elastic);
     if (lim->reserved)
         b.engine = account_engine(s->hw, s->in, lim->engine, (enum plan_work)((unsigned)c->work | (unsigned)lim->prompt_work));
     else if (cost_has_engine(c))
@@ -68,6 +78,8 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     }
     if (r == 0)
         r = budget_compute(&s->budget, &b, out, e);
+    if (r == 0 && beyond(&lim->elastic, c))
+        out->total = NEVER_BYTES;
     free(hot);
     free(cold);
     return r;

@@ -11,7 +11,7 @@
 struct budget_engine account_engine(const struct hw *hw, const struct inputs *in, const char *name, enum plan_work work);
 
 /* Account of a choice with these residencies (residencies[n_layers]; NULL: none), at max_batch. Of a group of several
- * variants, with the predictors that take least. */
+ * variants, with the predictors that take least. More than any memory, where the limit's elastic group has no room for it. */
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e);
 

@@ -87,9 +87,9 @@ struct engine_config {
     int mlock;
     size_t reserve;               /* 0; else it is elastic, with this much address space for what the arena may have (arena.h) */
     const int *cpus;              /* [threads] to pin workers to, or NULL */
-    const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it, a larger one, such as a
-                                   * prompt's, by the choice's threads and depth. They outlive the engine */
+    const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it. They outlive the engine */
     int n_batches;                /* at most PLAN_MAX_BATCHES */
+    struct engine_batch rest;     /* a larger one, such as a prompt's; threads 0: by the choice's threads and depth, and cpus */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_ahead;                 /* 1: experts are not read before their router has chosen */
     int no_warm_start;            /* 1: the cold cache is empty at first */
@@ -132,11 +132,12 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
 void engine_close(struct engine *g); /* accepts NULL */
 
 /* An elastic engine, between passes: other neurons stay in memory, with room for others; the arrays are as in choice.hot and choice.cold,
- * which they replace, and outlive the engine. Sequences, logits and hidden states stay what they are. When it is back no more memory is
+ * which they replace, and outlive the engine. how: NULL, or whose batches, rest, coalesce, io and no_ahead hold from then on, within the
+ * engine's choice. Sequences, logits and hidden states stay what they are. When it is back no more memory is
  * taken than the account of the new choice has, and ARENA_SLACK; until then no more than the larger of both.
  * ERR_NOMEM, ERR_LIMIT, and ERR_SYS: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: the memory is the new choice's, and what could
  * not be read is read again by the next pass, which fails where that does. */
-int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, struct err *e);
+int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, const struct engine_config *how, struct err *e);
 
 /* Bytes to reserve for what an account has, of which the regions of neurons are the largest. */
 size_t engine_reserve_bytes(const struct budget *b);

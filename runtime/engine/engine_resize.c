@@ -166,7 +166,19 @@ static void take(struct engine *g, const struct resize *z)
     engine_index(g);
 }
 
-int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, struct err *e)
+/* Reading is opened anew by it. */
+static void take_passes(struct engine_config *c, const struct engine_config *how)
+{
+    c->batches = how->batches;
+    c->n_batches = how->n_batches;
+    c->rest = how->rest;
+    c->coalesce = how->coalesce;
+    c->n_coalesce = how->n_coalesce;
+    c->io = how->io;
+    c->no_ahead = how->no_ahead;
+}
+
+int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, const struct engine_config *how, struct err *e)
 {
     struct budget_choice c = g->c.choice;
     struct budget_model m;
@@ -190,6 +202,8 @@ int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, s
     move_all(&z);
     resize_caches(&z, 1);
     take(g, &z);
+    if (how)
+        take_passes(&g->c, how);
     g->budget = b;
     int given = bytes < g->arena.bytes ? arena_resize(&g->arena, g->pool, bytes, e) : 0;
     r = engine_reload(g, g->unloaded ? NULL : z.hot[0], given < 0 ? &(struct err){ 0 } : e);

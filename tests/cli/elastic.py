@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""elastic.py BIN PACK PLAN: the limit of the embedded model between 28 and 14 MiB, every 50 tokens. Where a memory cgroup can be made the
-process is in one of its limit: a smaller one is written when the answer says that it holds, a larger one before it is asked for. Prints TAP."""
+"""elastic.py BIN PACK PLAN OTHER: the limit of the embedded model between 28 and 14 MiB, every 50 tokens; OTHER is a plan whose limits are in
+no elastic group. elastic.py BIN PACK PLAN --moves SMALL LARGE: of any model between two sizes, in MiB, by turns, and no more. Where a memory
+cgroup can be made the process is in one of its limit: a smaller one is written when the answer says that it holds, a larger one before it
+is asked for. Prints TAP."""
 import json
 import os
 import signal
@@ -13,7 +15,8 @@ from tap import done, point  # noqa: E402
 
 BIN, PACK, PLAN = sys.argv[1:4]
 MIB = 1 << 20
-LARGE, SMALL = 28 * MIB, 14 * MIB
+MOVES = sys.argv[4] == '--moves'
+SMALL, LARGE = (MIB * int(n) for n in sys.argv[5:7]) if MOVES else (14 * MIB, 28 * MIB)
 SANITIZED = bool(os.environ.get('SANITIZE'))
 SHORT = SANITIZED or bool(os.environ.get('TEST_SHORT'))
 REQUEST = {'prompt': 'Once upon a time', 'n': 240, 'temp': 0.9, 'seed': 3, 'ignore_eos': True}
@@ -62,7 +65,8 @@ class Group:
 
 class Serve:
     def __init__(self, *options, group=None, memory=LARGE):
-        words = [f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, '--plan', PLAN, '--memory', f'{memory}B', *([] if '-v' in options else ['-q']), *options]
+        plan = [] if '--plan' in options else ['--plan', PLAN]
+        words = [f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, *plan, '--memory', f'{memory}B', *([] if '-v' in options else ['-q']), *options]
         if group:
             group.set(memory)
             words = ['sh', '-c', 'echo $$ > "$0/cgroup.procs"; exec "$@"', group.path, *words]
@@ -103,6 +107,8 @@ def text_of(lines):
 
 def fixed(memory):
     s = Serve(memory=memory)
+    if s.ready['type'] != 'ready':
+        return f'did not start: {s.ready}'
     s.say({'id': 1, **REQUEST})
     text = text_of(s.until('done'))
     s.end()
@@ -266,14 +272,58 @@ def without():
 
 
 def option(words, *options):
-    p = subprocess.run([f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, '--plan', PLAN, '-q', *options], capture_output=True, text=True,
+    plan = [] if '--plan' in options else ['--plan', PLAN]
+    p = subprocess.run([f'{BIN}/thermo-run', 'serve', '--stdio', '--model', PACK, *plan, '-q', *options], capture_output=True, text=True,
                        stdin=subprocess.DEVNULL, check=False)
     return p.returncode and words in p.stderr, f'{p.returncode} {p.stderr}'
+
+
+def passes(folder):
+    """Threads and reads in flight are those of the limit that holds; a plan's limits that are in no group are refused."""
+    name, bad = os.path.join(folder, 'plan.json'), []
+    with open(PLAN, encoding='utf-8') as f:
+        plan = json.load(f)
+    limits = plan['decisions']['limits']
+    group = limits[0]['elastic']
+    if any(l['elastic'] != group or l['prefill_chunk'] != limits[0]['prefill_chunk'] for l in limits) or \
+            any(group[key] != max(at(l)[key] for l in limits) for key, at in (('threads', lambda l: l), ('queue_depth', lambda l: l['io']))):
+        bad.append(f'{limits}')
+    last, first = limits[-1], limits[0]
+    last['threads'] = last['classes'][0]['n'] = 1
+    last['classes'][1:] = []
+    last['io']['queue_depth'] = 1
+    first['io']['queue_depth'] = 16
+    group['threads'], group['queue_depth'] = max(l['threads'] for l in limits), 16
+    for l in limits:
+        l['elastic'] = group
+    with open(name, 'w', encoding='utf-8') as f:
+        json.dump(plan, f)
+    s = Serve('--elastic', f'{SMALL}B', '--plan', name, '-v')
+    for to, words in ((SMALL, f'passes by {first["threads"]} threads, 16 reads'), (LARGE, 'passes by 1 threads, 1 reads'),
+                      (SMALL, f'passes by {first["threads"]} threads, 16 reads')):
+        s.say({'memory': to})
+        said = log_of(s, 'passes by ')
+        if words not in said[-1]:
+            bad.append(f'{to}: {said}')
+    s.say({'id': 1, **REQUEST})
+    text = text_of(s.until('done'))
+    s.end()
+    return text, bad
 
 
 def main():
     want = fixed(LARGE)
     point(len(want) > 200 and want == fixed(SMALL), 'the text does not depend on the limit')
+    if MOVES:
+        group = Group.make()
+        try:
+            bad = moves(group, want)
+            point(not bad, f'{LARGE // MIB} and {SMALL // MIB} MiB by turns, {"in a memory cgroup that is moved with it" if group else "without a cgroup"}',
+                  '\n'.join(bad))
+        finally:
+            if group:
+                group.close()
+        return done()
     group = None if SANITIZED else Group.make()
     where = 'in a memory cgroup that is moved with it' if group else 'without a cgroup'
     if not group:
@@ -301,6 +351,10 @@ def main():
                            ('no file of pressure', ['--elastic', '14MiB', '--follow-pressure', 'tests/tap.sh'])):
             ok, why = option(words, '--memory', '16MiB', *ask)
             point(ok, f'{" ".join(ask)}: {words}', why)
+        text, bad = passes(folder)
+        point(text == want and not bad, 'threads and reads in flight are those of the limit', '\n'.join(bad))
+    ok, why = option('is not in one elastic group with that of', '--memory', '22MiB', '--elastic', '14MiB', '--plan', sys.argv[4])
+    point(ok, 'limits of a plan that are in no group', why)
     text, bad = refused()
     point(text == want and not bad, 'what is refused changes nothing', '\n'.join(bad))
     point(*without())

@@ -53,6 +53,38 @@ check "a plan of one layout has no other" eval 'solve --memory 13MiB,18MiB --for
 proven() { solve --memory 18MiB --prove --out "$tmp/proven.json" | grep -q 'of the best under any layout that was allowed' &&
     grep -q '"gap_of": "layouts"' "$tmp/proven.json" && "$P" check "$tmp/proven.json" "${from[@]}" > /dev/null; }
 check "--prove holds for all layouts, and says so" proven
+# Elastic groups: what texts depend on is shared, accounts have the group's room, each limit says what that costs it, against the plan without.
+elastic() { solve --memory 14MiB,18MiB,26MiB --form split --packed no "$@"; }
+check "limits that share what a running model cannot change" elastic --elastic --out "$tmp/elastic.json"
+check "and those that do not" elastic --out "$tmp/apart.json"
+group()
+{
+    python3 - "$tmp/elastic.json" "$tmp/apart.json" << 'END'
+import json, sys
+a, b = (json.load(open(p)) for p in sys.argv[1:])
+limits = a['decisions']['limits']
+assert a['request']['elastic'] is True and 'elastic' not in b['request'] and not any('elastic' in l for l in b['decisions']['limits'])
+for key in 'mode', 'act', 'context', 'kv', 'max_batch', 'prefill_chunk', 'exempt', 'predictors', 'elastic':
+    assert all(l[key] == limits[0][key] for l in limits), key
+assert len({l['prefill_chunk'] for l in b['decisions']['limits']}) > 1
+assert limits[0]['elastic']['queue_depth'] == max(l['io']['queue_depth'] for l in limits)
+for x, y in zip(a['predictions']['limits'], b['predictions']['limits']):
+    fast, slow = y['batches'][0]['tokens_per_s'], x['batches'][0]['tokens_per_s']
+    assert abs(x['elastic']['token_cost'] - max(0, 1 - slow / fast)) < 1e-4, (fast, slow, x['elastic'])
+END
+}
+check "they are a group, of which each says what it costs" group
+check "every figure follows" "$P" check "$tmp/elastic.json" "${from[@]}"
+check "solved again it is the same" "$P" check "$tmp/elastic.json" "${in[@]}" --solve --elastic --form split --packed no
+differ() { says 5 'elastic' "$P" check "$tmp/elastic.json" "${in[@]}" --solve --form split --packed no; }
+check "and without the option not" differ
+room() { sed '/"elastic": {/,/}/ s/"queue_depth": [0-9]*/"queue_depth": 128/' "$tmp/elastic.json" > "$tmp/bad.json"; "$P" check "$tmp/bad.json"; }
+check "room that no limit of the group needs is found" says 3 'the most of its group are' room
+alone() { elastic --elastic --memory "$1,18MiB,26MiB" --out "$tmp/near.json" > "$tmp/log" && grep "memory $1: it is in no elastic group" "$tmp/log"; }
+check "a limit that has no room for what others need is in none" alone $(($(solve --memory 6MiB --form split --packed no --chunk 1 --out "$tmp/none.json" 2>&1 |
+    sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p') + 65536))
+check "one limit shares nothing" says 2 'of several limits' elastic --elastic --memory 18MiB --out "$tmp/x.json"
+check "nor a layout for each limit" says 2 '--layout-per-limit' solve --memory 13MiB,18MiB --elastic --layout-per-limit --out "$tmp/x.json"
 check "--layout-per-limit makes no proof" says 2 'solve each limit by itself' solve --memory 13MiB,18MiB --layout-per-limit --certificate "$tmp/c" --out "$tmp/x.json"
 check "and takes no pack's layout" says 2 'give one of them' solve --memory 13MiB,18MiB --layout-per-limit --for-pack "$packed" --out "$tmp/x.json"
 below() { says 4 'below the floor' solve --memory 4MiB,18MiB --layout-per-limit --out "$tmp/x.json" && ! ls "$tmp"/x-* 2> /dev/null; }

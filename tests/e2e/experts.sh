@@ -198,4 +198,11 @@ for memory in $little $more; do
         skip "in a memory cgroup of $memory bytes" "no memory cgroup can be made here"
     fi
 done
+# The limit changes while it runs: the same text, and the process within it.
+moves()
+{
+    "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$hw" --for-pack "$pack" --for serve --memory 18MiB,22MiB,30MiB --elastic --context 512 \
+        --cores mid=2,big=0,little=0 --out "$tmp/elastic.json" && python3 -B tests/cli/elastic.py "$BIN" "$pack" "$tmp/elastic.json" --moves 18 30
+}
+check "experts within 30 and 18 MiB by turns" moves
 done_testing

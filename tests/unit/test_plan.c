@@ -540,6 +540,30 @@ static void check_own(struct plan *p)
     l->gap_of_layouts = 0;
 }
 
+/* Limits of a group share what texts depend on, and say what room their accounts have. */
+static void check_elastic(struct plan *p)
+{
+    struct plan_limit *l = p->limits;
+    struct plan q;
+    struct err e = { 0 };
+    char *text = NULL;
+    size_t len = 0;
+    l[1].elastic = (struct plan_elastic){ 1, 3, 1, 32, 524288, 0.25, 0.125 };
+    p->request.elastic = 1;
+    CHECK(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "text", &q, &e) == 0 && same(p, &q));
+    CHECK(q.request.elastic && q.limits[1].elastic.group == 1 && q.limits[1].elastic.read_bytes == 524288 && !q.limits[0].elastic.group &&
+          q.limits[1].elastic.token_cost > 0.24 && q.limits[1].elastic.prompt_cost > 0.12 && q.limits[1].elastic.prompt_cost < 0.13);
+    plan_done(&q);
+    CHECK(strstr(said_of(text, "\"read_bytes\": 524288", "\"read_bytes\": 524287", &e), "the most of its group are 3, 1, 32 and 524288"));
+    free(text);
+    l[0].elastic = l[1].elastic;
+    CHECK(plan_check(p, "p", &e) == ERR_FORMAT && strstr(e.msg, "limits[1] and limits[0] are in elastic.group 1; mode is not the same"));
+    l[0].elastic.group = 2;
+    CHECK(plan_check(p, "p", &e) == ERR_FORMAT && strstr(e.msg, "limits[0].elastic has"));
+    l[0].elastic = l[1].elastic = (struct plan_elastic){ 0 };
+    p->request.elastic = 0;
+}
+
 /* What later revisions may add: keys that may be ignored, by their paths, and features that must be refused. */
 static void check_growth(const char *text)
 {
@@ -591,6 +615,7 @@ int main(void)
     CHECK(same(&p, &q));
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     check_own(&p);
+    check_elastic(&p);
     CHECK(plan_hot(&p, &p.limits[0].batches[0], 1, 1, 0) == p.limits[0].batches[0].hot[6]);
     CHECK(plan_cold(&p, &p.limits[0].batches[0], 2, 1) == 5);
     CHECK(strstr(text, "\"predictors\": []") && strstr(text, "\"none\""));

@@ -84,7 +84,7 @@ static int run_resized(const struct pack *p, const struct variant *v, struct fau
             copy(&c, now);
             if (f)
                 *f = (struct faults){ .armed = 1, .at = 1 + (int)rnd(12) };
-            r = engine_resize(g, c.choice.hot, c.choice.cold, e);
+            r = engine_resize(g, c.choice.hot, c.choice.cold, NULL, e);
             if (f)
                 f->armed = rnd(2) != 0;
             failed += r < 0;

@@ -1,5 +1,5 @@
 /* Each limit was solved for itself: that is what a group costs it, and what its shared part is taken from. Room for threads, reads in
- * flight and long reads is small beside scratch, which grows with the chunk, so of these the most are taken, and of chunks one is chosen. */
+ * flight and long reads is small beside scratch, which grows with the chunk, so of these the most are taken, and one chunk is chosen. */
 #include "planner/planning/planning_parts.h"
 
 #include "common/plan/plan_fit.h"

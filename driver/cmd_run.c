@@ -61,7 +61,9 @@ static int parse(struct drive *d, int argc, char **argv, struct err *e)
         { .name = "prompts", .type = OPT_STRING, .dest = &d->prompts, .arg = "FILE", .file = OPT_READ,
           .help = "CSV with a text column to trace with.", .def = "stories-profile.csv, which comes along" },
         { .name = "max-tokens", .type = OPT_U64, .dest = &d->max_tokens, .arg = "N", .min = 1, .max = 1e12,
-          .help = "How many tokens of the prompts to trace.", .def = "all; 16 where all neurons fire for every token" },
+          .help = "How many tokens of the prompts to trace.",
+          .def = "2048, and twice as many until that changes the speed that a plan promises by less than 2 %; 16 where all neurons "
+                 "fire for every token" },
         { .name = "hardware", .type = OPT_STRING, .dest = &d->hardware, .arg = "FILE", .file = OPT_READ_DB,
           .help = "Hardware database to plan with.", .def = "this machine, measured once for each drive" },
         { .name = "device", .type = OPT_STRING, .dest = &d->device, .arg = "NAME",
@@ -274,6 +276,9 @@ static int answer(struct drive *d, struct err *e)
         words_add(&w, d->after.w[i]);
     drive_say(d, "== 5 run");
     char line[8192];
+    snprintf(line, sizeof line, "%s.wrong", d->hardware_record);
+    if (!d->hardware && setenv("THERMO_DIFFERS", line, 1) < 0) /* where a run finds figures of the machine wrong, it says so there */
+        log_warn("no room in the environment");
     log_debug("%s", words_quoted(&w, line, sizeof line));
     return child_become(&w, e);
 }

@@ -12,18 +12,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
-#define DENSE_TOKENS "16"   /* of a model all of whose neurons fire: which ones do is known, and no figure follows from them */
+#define DENSE_TOKENS 16     /* of a model all of whose neurons fire: which ones do is known, and no figure follows from them */
+#define FIRST_TOKENS 2048   /* of others, as many as the maps of a trace have; then twice as many, until the plan is as fast as before */
+#define SAME_SPEED   0.02
 #define PACK_BYTES_PER_S 1.5e8
 #define READ_BYTES_PER_S 1e9
 #define PLAN_SECONDS 5
+#define DAY 86400
 #define WHY 1024
 #define STR(x) #x
 #define TEXT(x) STR(x)
@@ -44,6 +49,12 @@ struct todo {
     double seconds[STAGES];
     uint64_t disk_bytes;
 };
+
+static double number(const struct js *j, const char *key)
+{
+    double v = 0;
+    return js_num(js_get(j, key), &v) ? v : 0;
+}
 
 static int exists(const char *path)
 {
@@ -189,9 +200,27 @@ static struct js *hardware_key(const struct drive *d, const struct js *old)
     return key;
 }
 
+/* What a run said beside the record (THERMO_DIFFERS). Measured again at once the first time, and then once a day: there may be
+ * another cause. */
+static int found_wrong(struct drive *d, const struct js *old, char out[96])
+{
+    char path[DRIVE_PATH], *text = NULL;
+    struct err ignored = { 0 };
+    size_t len;
+    long long last = strtoll(store_field(old, "measured again"), NULL, 10);
+    if (drive_path(path, &ignored, "%s.wrong", d->hardware_record) < 0 || file_slurp(path, 4096, &text, &len, &ignored) < 0)
+        return 0;
+    snprintf(out, 96, "%.*s", (int)strcspn(text, "\n"), text);
+    free(text);
+    if ((long long)time(NULL) - last >= DAY)
+        return 1;
+    unlink(path);
+    return 0;
+}
+
 static int find_hardware(struct drive *d, struct todo *t, struct err *e)
 {
-    char machine[600], id[HASH_TEXT], device[HASH_TEXT], folder[DRIVE_PATH], on[256];
+    char machine[600], id[HASH_TEXT], device[HASH_TEXT], folder[DRIVE_PATH], on[256], wrong[96];
     int r;
     if (d->hardware) {
         snprintf(d->device_name, sizeof d->device_name, "%s", d->device ? d->device : "");
@@ -212,8 +241,8 @@ static int find_hardware(struct drive *d, struct todo *t, struct err *e)
         gone(d->database, t->why[HARDWARE]);
     else if (!t->why[HARDWARE][0] && hardware_of(d, d->device_name, &why) < 0)
         gone(d->database, t->why[HARDWARE]);
-    else if (!t->why[HARDWARE][0] && *store_field(old, "wrong"))
-        snprintf(t->why[HARDWARE], WHY, "a run found it wrong: %s", store_field(old, "wrong"));
+    else if (!t->why[HARDWARE][0] && found_wrong(d, old, wrong))
+        snprintf(t->why[HARDWARE], WHY, "a run found it wrong: %s", wrong);
     js_free(old);
     js_free(key);
     return 0;
@@ -233,7 +262,7 @@ static void words_hardware(const struct drive *d, struct words *w)
 static int make_hardware(struct drive *d, struct todo *t, struct err *e)
 {
     struct words w = { 0 };
-    char moved[DRIVE_PATH];
+    char moved[DRIVE_PATH], wrong[96];
     struct js *readable = NULL, *old, *key;
     struct err why = { 0 };
     int r = 0;
@@ -261,10 +290,49 @@ static int make_hardware(struct drive *d, struct todo *t, struct err *e)
     words_done(&w);
     if ((r = ended(d, HARDWARE, r, e)) == 0 && (r = hardware_of(d, d->device_name, e)) == 0) {
         js_set_str(key, "result", d->hardware_id);
+        if (found_wrong(d, old, wrong)) {
+            snprintf(wrong, sizeof wrong, "%lld", (long long)time(NULL));
+            js_set_str(key, "measured again", wrong);
+        } else if (*store_field(old, "measured again")) {
+            js_set_str(key, "measured again", store_field(old, "measured again"));
+        }
         r = store_write(d, d->hardware_record, key, e);
+        if (drive_path(moved, &why, "%s.wrong", d->hardware_record) == 0)
+            unlink(moved);
     }
     js_free(old);
     js_free(key);
+    return r;
+}
+
+/* ---- a plan, by what is there ---- */
+
+void stages_words_plan(const struct drive *d, struct words *w)
+{
+    char context[24];
+    snprintf(context, sizeof context, "%llu", (unsigned long long)d->context);
+    words_add2(w, "--memory", d->memory_text);
+    if (*drive_purpose(d))
+        words_add2(w, "--for", drive_purpose(d));
+    words_add_split(w, d->plan_flags);
+    if (d->context)
+        words_add2(w, "--context", context);
+}
+
+static int solve(struct drive *d, const char *for_pack, const char *out, struct err *e)
+{
+    struct words w = { 0 };
+    drive_program(d, &w, "thermo-plan");
+    words_add(&w, "solve");
+    words_add2(&w, "--traces", d->traces);
+    words_add2(&w, "--hardware", d->database);
+    if (*d->device_name)
+        words_add2(&w, "--device", d->device_name);
+    stages_words_plan(d, &w);
+    words_add2(&w, "--for-pack", for_pack);
+    words_add2(&w, "--out", out);
+    int r = run(d, &w, e);
+    words_done(&w);
     return r;
 }
 
@@ -290,18 +358,24 @@ static struct js *trace_key(const struct drive *d)
     return key;
 }
 
-/* A trace that began: its model is not known yet by its whole content. The program compares that itself. */
-static struct js *begun_key(const struct drive *d)
+/* A trace of so many tokens that began, 0: of all; its model is not known yet by its whole content, which the program compares itself.
+ * With speed: what a plan by it promised. */
+static struct js *begun_key(const struct drive *d, uint64_t tokens, double speed)
 {
     struct js *key = trace_key(d);
-    char hex[HASH_TEXT];
-    hash_text(d->quick, hex);
-    js_set_str(key, "the model", hex);
+    char text[40];
+    hash_text(d->quick, text);
+    js_set_str(key, "the model", text);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)tokens);
+    js_set_str(key, "tokens", text);
+    snprintf(text, sizeof text, "%.9g", speed);
+    if (speed > 0)
+        js_set_str(key, "tokens a second", text);
     return key;
 }
 
 /* What a trace is known by, from `show`; predictors that were added since are no reason to trace again, but are one to plan again. */
-static int look_at_trace(struct drive *d, char result[2 * HASH_TEXT], char model[HASH_TEXT], struct err *e)
+static int look_at_trace(struct drive *d, char result[2 * HASH_TEXT], char model[HASH_TEXT], uint64_t *tokens, struct err *e)
 {
     struct js *j;
     int r = drive_asks(d, "thermo-profile", "show", d->traces, &j, d->trace_id, e);
@@ -309,6 +383,7 @@ static int look_at_trace(struct drive *d, char result[2 * HASH_TEXT], char model
         return r;
     snprintf(model, HASH_TEXT, "%s", store_field(js_get(j, "model"), "hash"));
     snprintf(result, 2 * HASH_TEXT, "%s %s", model, store_field(j, "content_hash"));
+    *tokens = (uint64_t)number(j, "n_tokens");
     js_free(j);
     return 0;
 }
@@ -331,6 +406,7 @@ static int trace_made(struct drive *d, const char *result, struct err *e)
 static int find_trace(struct drive *d, struct todo *t, struct err *e)
 {
     char result[2 * HASH_TEXT], model[HASH_TEXT], *one[] = { d->traces }, *stats;
+    uint64_t tokens;
     struct err ignored = { 0 };
     struct js *old = store_read(d, "trace"), *key;
     int r = store_same_model(d, e);
@@ -342,7 +418,7 @@ static int find_trace(struct drive *d, struct todo *t, struct err *e)
     if (r >= 0 && !t->why[TRACE][0]) {
         if ((stats = store_stats(one, 1, &ignored)) && !strcmp(stats, store_field(old, "stats")))
             snprintf(d->trace_id, sizeof d->trace_id, "%s", store_field(old, "identity"));
-        else if (!stats || look_at_trace(d, result, model, &ignored) < 0 || strcmp(result, store_field(old, "result")))
+        else if (!stats || look_at_trace(d, result, model, &tokens, &ignored) < 0 || strcmp(result, store_field(old, "result")))
             gone(d->traces, t->why[TRACE]);
         else
             r = trace_made(d, result, e);
@@ -352,64 +428,124 @@ static int find_trace(struct drive *d, struct todo *t, struct err *e)
     return r < 0 ? r : 0;
 }
 
-static void words_trace(const struct drive *d, struct words *w, const char *more)
+static void words_trace(const struct drive *d, struct words *w, uint64_t n_tokens, const char *more)
 {
     char tokens[24];
-    snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)d->max_tokens);
+    snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)n_tokens);
     drive_program(d, w, "thermo-profile");
     words_add(w, "trace");
     words_add2(w, "--model", d->model);
     words_add2(w, "--prompts", d->prompts_file);
     words_add2(w, "--out", d->traces);
-    if (d->max_tokens)
-        words_add2(w, "--max-tokens", tokens);
-    else if (says_little(d)) {
-        words_add2(w, "--max-tokens", DENSE_TOKENS);
+    words_add2(w, "--max-tokens", tokens);
+    if (!d->zeros) /* there is nothing to predict, and no predictor to train */
         words_add2(w, "--samples", "0");
-    }
     words_add_split(w, d->trace_flags);
     if (more)
         words_add(w, more);
 }
 
-static int run_trace(struct drive *d, const char *more, struct err *e)
+static int run_trace(struct drive *d, uint64_t tokens, const char *more, struct err *e)
 {
     struct words w = { 0 };
-    words_trace(d, &w, more);
+    words_trace(d, &w, tokens, more);
     int r = run(d, &w, e);
     words_done(&w);
     return r;
 }
 
-static int make_trace(struct drive *d, struct todo *t, struct err *e)
+/* A trace of so many tokens, from where it was interrupted. */
+static int trace_tokens(struct drive *d, uint64_t tokens, struct err *e)
 {
-    char partial[DRIVE_PATH], result[2 * HASH_TEXT], differs[WHY];
-    struct js *old, *key;
-    int r, resumed = 0;
-    if (!begin(d, t, TRACE))
-        return 0;
-    if ((r = drive_path(partial, e, "%s.partial", d->traces)) < 0)
-        return r;
-    old = store_read(d, "trace.begun"), key = begun_key(d);
-    store_forget(d, "trace");
-    if (!*store_differs(old, key, differs, sizeof differs) && (exists(partial) || exists(d->traces))) {
+    char partial[DRIVE_PATH], differs[WHY];
+    int r = drive_path(partial, e, "%s.partial", d->traces), resumed = 0;
+    struct js *old = store_read(d, "trace.begun"), *key = begun_key(d, tokens, 0);
+    if (r == 0 && !*store_differs(old, key, differs, sizeof differs) && (exists(partial) || exists(d->traces))) {
         drive_say(d, "   going on where it was interrupted");
-        r = run_trace(d, "--resume", e);
+        r = run_trace(d, tokens, "--resume", e);
         resumed = r != 2 && r != 3 && r != 5;
         if (!resumed)
             drive_say(d, "   what was left of it is of no use: from the beginning");
     }
-    if (!resumed) {
+    if (r >= 0 && !resumed) {
         unlink(partial);
         unlink(d->traces);
         if ((r = store_write(d, "trace.begun", key, e)) == 0)
-            r = run_trace(d, NULL, e);
+            r = run_trace(d, tokens, NULL, e);
     }
-    if ((r = ended(d, TRACE, r, e)) == 0 && (r = unchanged_model(d, TRACE, e)) == 0 &&
-        (r = look_at_trace(d, result, d->model_id, e)) == 0 && (r = store_keep_model(d, e)) == 0 && (r = trace_made(d, result, e)) == 0)
-        store_forget(d, "trace.begun");
     js_free(old);
     js_free(key);
+    return r;
+}
+
+/* What a plan by the trace that is there promises, in tokens a second; 0 where there is none. */
+static int speed_of_plan(struct drive *d, double *speed, struct err *e)
+{
+    char out[DRIVE_PATH];
+    struct err ignored = { 0 };
+    int r = drive_path(out, e, "%s/asked-plan.json", d->state);
+    *speed = 0;
+    if (r < 0 || (r = solve(d, NULL, out, e)) != 0)
+        return r < 0 ? r : 0;
+    struct js *j = js_read(out, 1u << 30, (size_t)2 << 30, &ignored);
+    const struct js *limits = js_get(js_get(j, "predictions"), "limits");
+    *speed = number(js_at(js_get(js_at(limits, js_len(limits) - 1), "batches"), 0), "tokens_per_s");
+    js_free(j);
+    unlink(out);
+    return 0;
+}
+
+/* So many tokens that twice as many give a plan that promises the same, within SAME_SPEED: half of them had said what all say. Where it
+ * was interrupted it goes on, for each step is kept with what its plan promised. */
+static int trace_enough(struct drive *d, struct err *e)
+{
+    char result[2 * HASH_TEXT], differs[WHY];
+    uint64_t tokens = d->max_tokens ? d->max_tokens : says_little(d) ? DENSE_TOKENS : FIRST_TOKENS, traced;
+    double before = 0, now;
+    struct js *step = store_read(d, "trace.step"), *key;
+    const int fixed = d->max_tokens || says_little(d);
+    if (!fixed && step) {
+        uint64_t had = strtoull(store_field(step, "tokens"), NULL, 10);
+        key = begun_key(d, had, before = strtod(store_field(step, "tokens a second"), NULL));
+        if (had && had < (uint64_t)1 << 40 && before > 0 && !*store_differs(step, key, differs, sizeof differs))
+            tokens = 2 * had;
+        else
+            before = 0;
+        js_free(key);
+    }
+    js_free(step);
+    for (int r;; tokens *= 2, before = now) {
+        if ((r = trace_tokens(d, tokens, e)) != 0 || (r = unchanged_model(d, TRACE, e)) < 0 ||
+            (r = look_at_trace(d, result, d->model_id, &traced, e)) < 0)
+            return r;
+        if (fixed || traced + 1 < tokens) /* that is all the text there is */
+            break;
+        if ((r = speed_of_plan(d, &now, e)) < 0)
+            return r;
+        if (before > 0 && now > 0)
+            drive_say(d, "   %llu tokens: a plan by them promises %.3g tokens/s, by half of them %.3g%s", (unsigned long long)tokens, now,
+                      before, fabs(now / before - 1) < SAME_SPEED ? ": enough" : "");
+        if (now <= 0 || (before > 0 && fabs(now / before - 1) < SAME_SPEED))
+            break;
+        key = begun_key(d, tokens, now);
+        r = store_write(d, "trace.step", key, e);
+        js_free(key);
+        if (r < 0)
+            return r;
+    }
+    return trace_made(d, result, e);
+}
+
+static int make_trace(struct drive *d, struct todo *t, struct err *e)
+{
+    int r;
+    if (!begin(d, t, TRACE))
+        return 0;
+    store_forget(d, "trace");
+    if ((r = ended(d, TRACE, trace_enough(d, e), e)) == 0 && (r = store_keep_model(d, e)) == 0) {
+        store_forget(d, "trace.begun");
+        store_forget(d, "trace.step");
+    }
     return r;
 }
 
@@ -550,35 +686,6 @@ static void find_plan(struct drive *d, struct todo *t)
     js_free(key);
 }
 
-void stages_words_plan(const struct drive *d, struct words *w)
-{
-    char context[24];
-    snprintf(context, sizeof context, "%llu", (unsigned long long)d->context);
-    words_add2(w, "--memory", d->memory_text);
-    if (*drive_purpose(d))
-        words_add2(w, "--for", drive_purpose(d));
-    words_add_split(w, d->plan_flags);
-    if (d->context)
-        words_add2(w, "--context", context);
-}
-
-static int solve(struct drive *d, const char *for_pack, struct err *e)
-{
-    struct words w = { 0 };
-    drive_program(d, &w, "thermo-plan");
-    words_add(&w, "solve");
-    words_add2(&w, "--traces", d->traces);
-    words_add2(&w, "--hardware", d->database);
-    if (*d->device_name)
-        words_add2(&w, "--device", d->device_name);
-    stages_words_plan(d, &w);
-    words_add2(&w, "--for-pack", for_pack);
-    words_add2(&w, "--out", d->plan);
-    int r = run(d, &w, e);
-    words_done(&w);
-    return r;
-}
-
 static int make_plan(struct drive *d, struct todo *t, struct err *e)
 {
     enum { INFEASIBLE = 4 };
@@ -588,10 +695,10 @@ static int make_plan(struct drive *d, struct todo *t, struct err *e)
         return 0;
     struct js *key = plan_key(d);
     store_forget(d, d->plan_record);
-    if (!t->why[PACK][0] && !own_layout(d) && (r = solve(d, d->pack, e)) == INFEASIBLE)
+    if (!t->why[PACK][0] && !own_layout(d) && (r = solve(d, d->pack, d->plan, e)) == INFEASIBLE)
         drive_say(d, "   not with the pack that is there: trying with another layout, which packs again");
     if (r == INFEASIBLE)
-        r = solve(d, NULL, e);
+        r = solve(d, NULL, d->plan, e);
     if ((r = ended(d, PLAN, r, e)) == 0 && (r = file_id(d->plan, id, e)) == 0) {
         js_set_str(key, "result", id);
         r = store_write(d, d->plan_record, key, e);
@@ -601,12 +708,6 @@ static int make_plan(struct drive *d, struct todo *t, struct err *e)
 }
 
 /* ---- all of them ---- */
-
-static double number(const struct js *j, const char *key)
-{
-    double v = 0;
-    return js_num(js_get(j, key), &v) ? v : 0;
-}
 
 /* What a program says of a run to come. NULL: nothing. */
 static struct js *dry_run(struct words *w)
@@ -639,7 +740,7 @@ static void expect(struct drive *d, struct todo *t)
         js_free(j);
     }
     if (t->why[TRACE][0]) {
-        words_trace(d, &w, NULL);
+        words_trace(d, &w, d->max_tokens ? d->max_tokens : says_little(d) ? DENSE_TOKENS : 3 * FIRST_TOKENS, NULL); /* two steps at least */
         j = dry_run(&w);
         t->seconds[TRACE] = number(j, "estimated_seconds");
         t->seconds[TRACE] += (number(j, "chunks") + 1) * number(j, "weight_bytes_per_chunk") / READ_BYTES_PER_S;
@@ -714,7 +815,7 @@ int stages_make(struct drive *d, struct err *e)
     if ((r = check_inputs(d, e)) < 0 || (r = store_content(d, "prompts", d->prompts_file, d->prompts_id, e)) < 0)
         return r;
     if (d->fresh) {
-        static const char *const all[] = { "model", "prompts", "trace", "trace.begun", "pack" };
+        static const char *const all[] = { "model", "prompts", "trace", "trace.begun", "trace.step", "pack" };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             store_forget(d, all[i]);
         store_forget(d, d->plan_record);

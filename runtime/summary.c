@@ -1,13 +1,16 @@
 #include "runtime/summary.h"
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/size.h"
 #include "common/plan/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FAR 1.2 /* measured and promised, either way */
+#define ENOUGH_TOKENS 32 /* that a speed says something */
 
 static double num(const struct js *j, const char *key)
 {
@@ -64,8 +67,21 @@ void summary_guesses(const struct js *j)
                  num(g, "passes"), num(g, "of"));
 }
 
+/* For a program that keeps the figures that plans are made of (SUMMARY_DIFFERS). */
+static void say_differs(double said, double was)
+{
+    const char *path = getenv(SUMMARY_DIFFERS);
+    char line[96];
+    struct err e;
+    if (!path || !*path)
+        return;
+    snprintf(line, sizeof line, "%.3g tokens/s, and the plan said %.3g\n", was, said);
+    if (file_replace(path, line, strlen(line), &e) < 0)
+        log_warn("%s: %s", SUMMARY_DIFFERS, e.msg);
+}
+
 /* Where the plan is off by more than a fifth, the term that makes most of it, and what to do. */
-static void differs(const struct js *predicted, const struct js *measured)
+static void differs(const struct js *predicted, const struct js *measured, double tokens)
 {
     static const char *const labels[PLAN_TERMS] = { "attention", "the predictor", "the FFN, but for waits,", "waiting for reads",
                                                     "the output head" };
@@ -74,6 +90,8 @@ static void differs(const struct js *predicted, const struct js *measured)
     int slower = was < said, which = -1;
     if (!(said > 0 && was > 0) || (was <= said * FAR && said <= was * FAR))
         return;
+    if (tokens >= ENOUGH_TOKENS)
+        say_differs(said, was);
     for (int t = 0; t < PLAN_TERMS; t++) {
         double more = num(m, plan_term_names[t]) - num(p, plan_term_names[t]);
         more = slower ? more : -more;
@@ -100,7 +118,7 @@ static void decode(const struct js *j)
         log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%", num(p, "tokens_per_s"),
                  num(p, "read_bytes") / 1024, 100 * num(p, "hit_rate"));
     if (valid)
-        differs(p, js_get(j, "measured"));
+        differs(p, js_get(j, "measured"), num(d, "tokens"));
     if (g)
         guesses(g);
     log_info("flash:  %s in %.0f reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",

@@ -4,6 +4,9 @@
 /* A summary of a text for people, on standard error, from the JSON object that --json prints (runtime/README.md). */
 #include "common/base/js.h"
 
+/* Where the environment names a file by this, a line about a plan whose speed is off by more than a fifth goes there, too. */
+#define SUMMARY_DIFFERS "THERMO_DIFFERS"
+
 void summary_print(const struct js *j);
 
 /* A line about guesses of several texts, where there were any. */

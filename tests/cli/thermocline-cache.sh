@@ -87,13 +87,31 @@ check "serve answers by HTTP" serve
 check "a copy of the file, and one that was touched, are the same model" eval 'touch copy.gguf; mv copy.gguf m.gguf; ours m.gguf --memory 64MiB --tokens 0 && did_not "trace --model\|pack --model\|hardware"'
 check "another model, and another folder: the machine is measured no more" eval 'ours plain.gguf --memory 64MiB --tokens 0 && did_not " hardware " && ours plain.gguf --out own --memory 64MiB --tokens 0 && did_not " hardware "'
 check "two limits: two plans, one pack" eval 'ours m.gguf --memory 32MiB --tokens 0 && did_not "pack --model" && ours m.gguf --memory 64MiB --tokens 0 && did_not "solve --traces\|pack --model"'
-marked() { python3 - cache/thermocline/machines/*-*.json << 'END'
-import json, sys
-d = json.load(open(sys.argv[1])); d["wrong"] = "4 tokens/s, and the plan said 9"; json.dump(d, open(sys.argv[1], "w"))
-END
-}
+marked() { local f=cache/thermocline/machines/*-*.json; echo "4 tokens/s, and the plan said 9" > "$(echo $f)".wrong; }
 check "figures that a run found wrong are measured again" eval 'marked && ours m.gguf --memory 64MiB --tokens 0 && did "thermo-profile hardware" && said "because a run found it wrong: 4 tokens/s" && did "solve --traces" &&
-    ours m.gguf --memory 64MiB --tokens 0 && did_not hardware'
+    ours m.gguf --memory 64MiB --tokens 0 && did_not " hardware "'
+check "and not again on the same day" eval 'marked && ours m.gguf --memory 64MiB --tokens 0 && did_not " hardware " && [ -z "$(ls cache/thermocline/machines | grep wrong)" ]'
+
+# ---- how much is traced ----
+(cd "$here" && phone_csv "$tmp/hw.csv") && "$real/thermo-profile" import -q --db hw.sqlite --csv hw.csv > /dev/null
+"$real/gguf-make" random -q --act relu --context 128 --seed 1 relu.gguf
+"$real/gguf-make" random -q --act silu --arch qwen3moe --context 128 --experts 8 --experts-used 2 --seed 1 moe.gguf
+steps() # MODEL
+{
+    ours "$1" --out steps --fresh --hardware hw.sqlite --memory 64MiB --tokens 0 && did 'trace .*--max-tokens 2048' && did 'trace .*--max-tokens 4096' && said 'by half of them .*: enough'
+}
+check "ReLU: twice as many tokens until the plan promises the same" steps relu.gguf
+check "and no more the next time" eval 'ours relu.gguf --out steps --hardware hw.sqlite --memory 64MiB --tokens 0 && did_not "trace --model"'
+differs() # a phone's figures count no time beside arithmetic: a tiny model is several times as slow
+{
+    THERMO_DIFFERS=$tmp/differs "$real/thermo-run" generate --model steps/model.thermo --plan steps/plan.json -p a -n 40 --ignore-eos > text 2> talk &&
+        grep -q '^[0-9.e+]* tokens/s, and the plan said [0-9.e+]*$' differs || { cat talk; return 1; }
+}
+check "a run says where a plan's speed is wrong" differs
+check "experts: likewise, without samples for predictors" eval 'steps moe.gguf && did "trace .*--samples 0" && did_not "trace .*--max-tokens 16 "'
+printf 'text\nOnce there was a dog.\n' > short.csv
+check "a text that is shorter: all of it, once" eval 'ours relu.gguf --out short --prompts short.csv --hardware hw.sqlite --memory 64MiB --tokens 0 && did_not "max-tokens 4096"'
+rm -rf steps short
 
 # ---- what is there ----
 name=$(ls cache/thermocline/models | grep ^m-)

@@ -8,7 +8,7 @@
  *
  *   OP_ROUTE        x -> r           routers that see the residual which enters the layer
  *   OP_ATTN_NORM    x -> n           what attention sees
- *   OP_ATTENTION    n -> a           plain or latent; in recurrent layers OP_DELTA or OP_WKV
+ *   OP_ATTENTION    n -> a           plain or latent; in recurrent layers OP_CONV, OP_SSM, OP_DELTA or OP_WKV
  *   OP_ADD          x, a -> x
  *   OP_FFN_NORM     x -> f
  *   OP_SHIFT        f -> f           RWKV: mixed with that of the token before
@@ -41,7 +41,7 @@ struct graph_role {
 };
 
 /* Every role but predictors, each once. */
-#define GRAPH_PRODUCTS 40      /* of them have a job, at most */
+#define GRAPH_PRODUCTS 48      /* of them have a job, at most */
 extern const struct graph_role graph_roles[];
 extern const int graph_n_roles;
 

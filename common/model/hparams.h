@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define MODEL_MAX_LAYERS  1024
 #define MODEL_MAX_EXPERTS 1024
@@ -13,6 +14,7 @@
 #define MODEL_MAX_CONTEXT (1 << 24)
 #define MODEL_MAX_DELTA   512 /* delta_dim */
 #define MODEL_MAX_CONV    64  /* conv_width */
+#define MODEL_MAX_BLOCKS  256 /* model_hparams.blocks and its end */
 #define MODEL_FIRST_POSITION 2 /* OPT's first two rows of positions are no position's */
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
@@ -33,6 +35,7 @@ struct model_hparams {
 #define STATED(name, least, most) int name;
 #define SPARE(name, least, most) int name;
 #define REAL(name) float name;
+#define LETTERS(name) char name[MODEL_MAX_BLOCKS];
 #include "common/model/hparams.def"
     int n_nextn;                 /* layers at the file's end that predict further tokens: left out */
     int mtp;                     /* 0, or this is the first of those by itself, the file's blk.mtp: one layer, whose input is
@@ -68,6 +71,7 @@ struct model_hparams {
     int parallel;                /* attention and FFN see the same residual, and both are added to it; their norms may be one */
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
+    int output_norm_named_embd;  /* the file calls the output's norm token_embd_norm */
     int n_positions;             /* 0, or rows of learned positions: that of position p, row p + MODEL_FIRST_POSITION, is added to its
                                   * embedding, and there are n_ctx_train of them */
 };
@@ -90,15 +94,35 @@ static inline int model_layer_at(const struct model_hparams *h, int i)
     return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
 }
 
+/* Which of the file's blocks a layer is. */
+static inline int model_block_of(const struct model_hparams *h, int layer)
+{
+    return model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead;
+}
+
+/* The letter of a layer's block; 0: the model has none. */
+static inline char model_letter(const struct model_hparams *h, int layer)
+{
+    return h->blocks[0] && layer >= 0 ? h->blocks[model_block_of(h, layer)] : '\0';
+}
+
+/* Are there as many letters as blocks, and all known? */
+static inline int model_blocks_fit(const struct model_hparams *h)
+{
+    return !h->blocks[0] || (memchr(h->blocks, '\0', sizeof h->blocks) && strlen(h->blocks) == (size_t)model_depth(h) &&
+                             strspn(h->blocks, "acm") == strlen(h->blocks) && h->full_period == 0 && h->wkv_dim == 0 && h->kv_rank == 0);
+}
+
 /* Are there layers with a state in place of keys and values? Is it one? */
 static inline int model_has_states(const struct model_hparams *h)
 {
-    return h->full_period > 0 || h->wkv_dim > 0;
+    return h->full_period > 0 || h->wkv_dim > 0 || h->blocks[0];
 }
 
 static inline int model_is_recurrent(const struct model_hparams *h, int layer)
 {
-    return h->wkv_dim > 0 || (h->full_period > 0 && (layer + 1) % h->full_period != 0);
+    return h->wkv_dim > 0 || (h->full_period > 0 && (layer + 1) % h->full_period != 0) ||
+           model_letter(h, layer) == 'c' || model_letter(h, layer) == 'm';
 }
 
 /* Is what leaves it halved? */
@@ -122,6 +146,17 @@ static inline int model_delta_channels(const struct model_hparams *h)
 static inline size_t model_conv_floats(const struct model_hparams *h)
 {
     return (size_t)(h->conv_width - 1) * (size_t)model_delta_channels(h);
+}
+
+/* Mamba2: elements that its convolution sees; rows of the matrix that makes them, and what is beside them. */
+static inline int model_ssm_channels(const struct model_hparams *h)
+{
+    return h->ssm_inner + 2 * h->ssm_groups * h->ssm_state;
+}
+
+static inline int model_ssm_rows(const struct model_hparams *h)
+{
+    return h->ssm_inner + model_ssm_channels(h) + h->ssm_heads;
 }
 
 /* Of RWKV: what comes before the matrices in a state: the last inputs of time mixing and of the FFN. */

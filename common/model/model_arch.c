@@ -7,6 +7,8 @@
 
 static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL };
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
+static const char *const granite_hybrid_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", "ssm.conv_kernel",
+                                                    "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count", NULL };
 static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
                                          "expert_group_used_count", NULL };
 static const char *const deepseek2_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
@@ -25,6 +27,7 @@ static const char *const rwkv7_keys[] = { "context_length", "embedding_length", 
 static const char *const rwkv6_keys[] = { "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
                                           "attention.layer_norm_epsilon", "attention.head_count", "token_shift_count", "wkv.head_size",
                                           "time_mix_extra_dim", "time_decay_extra_dim", "rescale_every_n_layers", NULL };
+static const char *const conv_keys[] = { "shortconv.l_cache", "leading_dense_block_count", NULL };
 static const char *const layer_norm_keys[] = { "attention.layer_norm_epsilon", NULL };
 static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
                                            "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
@@ -87,10 +90,20 @@ static const struct model_arch archs[] = {
     { .family = { "qwen35moe", "Qwen3.5 and 3.6 35B-A3B, 122B-A10B, 397B-A17B, text", "likewise" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1, .shared_expert = 1,
       .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 2, .no_width = 1, .more_keys = delta_keys },
+    { .family = { "lfm2", "LFM2 and LFM2.5, text",
+                  "short convolutions in most layers, with a state of each sequence in the account's `kv`" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD, .short_conv = 1,
+      .more_keys = conv_keys },
+    { .family = { "lfm2moe", "LFM2-8B-A1B, LFM2.5-8B-A1B, LFM2-24B-A2B",
+                  "likewise; layers before the first with experts stay in memory" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .experts = 1, .expert_width = 1, .lead = 1,
+      .select_bias = 1, .qk_norm = MODEL_QK_NORM_HEAD, .short_conv = 1, .more_keys = conv_keys },
     { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
       .more_keys = granite_keys },
+    { .family = { "granitehybrid", "Granite 4 H", "Mamba2 in most layers, with a state of each sequence in the account's `kv`" },
+      .router = MODEL_ROUTER_SOFTMAX_TOPK, .shared_expert = 2, .ssm = 1, .more_keys = granite_hybrid_keys },
     { .family = { "glm4moe", "GLM-4.5, GLM-4.5-Air, GLM-4.6",
                   "layers before the first with experts stay in memory; the layer for multi-token prediction is packed by itself "
                   "(`thermo-pack mtp`)" },

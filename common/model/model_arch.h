@@ -46,6 +46,8 @@ struct model_arch {
     int delta;                   /* recurrent layers, queries with gates; 1: value heads in groups, betas and alphas in one matrix;
                                   * 2: tiled, in two. Layers that predict further tokens are left out */
     int wkv;                     /* 6, 7: RWKV of that version: time mixing in place of attention, no key but those of more_keys */
+    int short_conv;              /* layers without kv heads are short convolutions; the output's norm is token_embd_norm */
+    int ssm;                     /* layers without kv heads are Mamba2 */
     int no_width;                /* feed_forward_length may be absent: the experts' is taken */
     int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
     int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */

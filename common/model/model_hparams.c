@@ -191,7 +191,7 @@ static void take_mtp(struct reader *rd, int given, struct model_hparams *h)
         rd->r = 0;
     if (rd->r < 0 || !there)
         return;
-    if (rd->a->delta)
+    if (rd->a->delta || rd->a->ssm)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': layers that predict further tokens are not supported for the architecture "
                         "'%s', whose recurrent layers cannot take wrong guesses back", gguf_name(rd->g), rd->arch);
     else if (h->n_nextn == 0)
@@ -202,10 +202,65 @@ static void take_mtp(struct reader *rd, int given, struct model_hparams *h)
     h->n_lead = h->n_nextn = 0;
 }
 
+/* Element i of a key that has one value, or one for each layer. */
+static int read_each(struct reader *rd, const char *name, int i, int max, int def)
+{
+    static const uint8_t width[] = { [GGUF_BOOL] = 1, [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_U64] = 0 };
+    const struct gguf_key *k = gguf_find(rd->g, arch_key(rd, name));
+    if (rd->r < 0 || !k || k->type != GGUF_ARRAY)
+        return read_int(rd, name, 0, max, def);
+    size_t w = (size_t)k->elem_type < sizeof width ? width[k->elem_type] : 0;
+    uint32_t v = 0;
+    if (!w || k->n <= (uint64_t)i)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is an array of %" PRIu64 " that has no integer for layer %d", gguf_name(rd->g),
+                        rd->key, k->n, i);
+    else
+        v = w == 1 ? ((const uint8_t *)k->data)[i] : bytes_le32((const uint8_t *)k->data + 4 * (size_t)i);
+    if (rd->r == 0 && v > (uint32_t)max)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' is %" PRIu32 " for layer %d, more than the limit of %d", gguf_name(rd->g),
+                        rd->key, v, i, max);
+    return rd->r < 0 ? 0 : (int)v;
+}
+
+static void read_ssm(struct reader *rd, struct model_hparams *h)
+{
+    h->ssm_inner = read_int(rd, "ssm.inner_size", 1, MODEL_MAX_DIM / 4, -1);
+    h->ssm_state = read_int(rd, "ssm.state_size", 1, MODEL_MAX_DELTA, -1);
+    h->ssm_heads = read_int(rd, "ssm.time_step_rank", 1, MODEL_MAX_DIM / 4, -1);
+    h->ssm_groups = read_int(rd, "ssm.group_count", 1, MODEL_MAX_DELTA, -1);
+    if (rd->r == 0 && (h->ssm_inner % h->ssm_heads != 0 || h->ssm_heads % h->ssm_groups != 0))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': '%s.ssm.inner_size' %d, '%s.ssm.time_step_rank' %d and '%s.ssm.group_count' %d: each "
+                        "must be a multiple of the next", gguf_name(rd->g), rd->arch, h->ssm_inner, rd->arch, h->ssm_heads, rd->arch,
+                        h->ssm_groups);
+}
+
+/* A letter for each block: those that have no kv heads are short convolutions or Mamba2. Returns the others' kv heads. */
+static int read_blocks(struct reader *rd, struct model_hparams *h)
+{
+    int kv = 0, n = model_depth(h);
+    char text[16];
+    h->conv_width = read_int(rd, rd->a->ssm ? "ssm.conv_kernel" : "shortconv.l_cache", 2, MODEL_MAX_CONV, -1);
+    if (rd->r == 0 && n >= MODEL_MAX_BLOCKS)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d layers of several kinds, more than the limit of %d", gguf_name(rd->g), n,
+                        MODEL_MAX_BLOCKS - 1);
+    for (int i = 0; i < n && rd->r == 0; i++) {
+        int heads = read_each(rd, "attention.head_count_kv", i, h->n_heads, h->n_heads);
+        snprintf(text, sizeof text, "%d", heads);
+        if (heads > 0 && kv > 0 && heads != kv)
+            refuse(rd, "attention.head_count_kv", text, "layers with attention must have one number");
+        kv = heads > 0 ? heads : kv;
+        h->blocks[i] = heads > 0 ? 'a' : rd->a->ssm ? 'm' : 'c';
+    }
+    if (rd->r == 0 && rd->a->ssm && strchr(h->blocks, 'm'))
+        read_ssm(rd, h);
+    return kv > 0 ? kv : 1;
+}
+
 static void read_attention(struct reader *rd, struct model_hparams *h)
 {
     h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
-    h->n_kv_heads = read_int(rd, "attention.head_count_kv", 1, MODEL_MAX_DIM, h->n_heads);
+    int several = rd->a->short_conv || rd->a->ssm;
+    h->n_kv_heads = several ? read_blocks(rd, h) : read_int(rd, "attention.head_count_kv", 1, MODEL_MAX_DIM, h->n_heads);
     if (rd->r < 0)
         return;
     if (h->n_heads % h->n_kv_heads != 0) {
@@ -227,26 +282,6 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
                         h->head_dim, value, MODEL_MAX_DIM);
     only_bool(rd, "attention.causal", 1, "only causal attention is supported");
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
-}
-
-/* Element i of a key that has one value, or one for each layer. */
-static int read_each(struct reader *rd, const char *name, int i, int max, int def)
-{
-    static const uint8_t width[] = { [GGUF_BOOL] = 1, [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_U64] = 0 };
-    const struct gguf_key *k = gguf_find(rd->g, arch_key(rd, name));
-    if (rd->r < 0 || !k || k->type != GGUF_ARRAY)
-        return read_int(rd, name, 0, max, def);
-    size_t w = (size_t)k->elem_type < sizeof width ? width[k->elem_type] : 0;
-    uint32_t v = 0;
-    if (!w || k->n <= (uint64_t)i)
-        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is an array of %" PRIu64 " that has no integer for layer %d", gguf_name(rd->g),
-                        rd->key, k->n, i);
-    else
-        v = w == 1 ? ((const uint8_t *)k->data)[i] : bytes_le32((const uint8_t *)k->data + 4 * (size_t)i);
-    if (rd->r == 0 && v > (uint32_t)max)
-        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' is %" PRIu32 " for layer %d, more than the limit of %d", gguf_name(rd->g),
-                        rd->key, v, i, max);
-    return rd->r < 0 ? 0 : (int)v;
 }
 
 /* Which layers have a window: the first that has none says after how many another follows. */
@@ -404,6 +439,11 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
 static void read_window(struct reader *rd, struct model_hparams *h)
 {
     int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, rd->a->window);
+    if (rd->r == 0 && rd->a->ssm && !rd->a->nope) { /* Granite 4: whether queries and keys rotate */
+        int rotates = 1, r = gguf_get_bool(rd->g, arch_key(rd, "rope.scaling.finetuned"), &rotates, rd->e);
+        rd->r = r < 0 ? r : 0;
+        h->nope_period = !rotates;
+    }
     if (rd->a->nope) {
         h->nope_period = rd->a->nope_period;
         h->period_offset = rd->a->period_offset;
@@ -692,7 +732,7 @@ static void read_thresholds(struct reader *rd, const struct model_given *given, 
 
 static const struct model_arch *find_arch(struct reader *rd, struct model_hparams *h)
 {
-    char *name = read_str(rd, "general.architecture"), list[320];
+    char *name = read_str(rd, "general.architecture"), list[512];
     const struct model_arch *found = name ? model_arch_find(name) : NULL;
     if (rd->r == 0 && !name) {
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key 'general.architecture' is absent", gguf_name(rd->g));
@@ -728,6 +768,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.parallel = rd.a->parallel;
     h.post_norms = rd.a->post_norms;
     h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
+    h.output_norm_named_embd = rd.a->short_conv;
     char *name = read_str(&rd, "general.name");
     if (name)
         snprintf(h.name, sizeof h.name, "%s", name);

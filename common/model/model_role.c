@@ -82,7 +82,8 @@ int model_role_is_per_layer(enum model_role r)
 
 int model_role_is_vector(enum model_role r)
 {
-    return r < MODEL_ROLES && (roles[r].dims[1] == NONE || r == MODEL_DELTA_CONV);
+    const enum dim row = r < MODEL_ROLES ? roles[r].dims[0] : NONE;
+    return r < MODEL_ROLES && (roles[r].dims[1] == NONE || row == D_CONV || row == D_ONE || row == D_SSM_PART);
 }
 
 const char *model_role_name(enum model_role r)
@@ -151,8 +152,10 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
         return p;
     if (roles[r].presence == WKV_LATER && layer == 0)
         return MODEL_ABSENT;
-    if (model_has_states(h) && roles[r].op == (model_is_recurrent(h, layer) ? OF_ATTENTION : OF_DELTA))
+#define MIXER(kind, name, here) \
+    if (roles[r].op == OF_##kind && !(here)) \
         return MODEL_ABSENT;
+#include "common/model/operations.def"
     if (!model_is_lead(h, layer))
         return roles[r].presence == LEAD ? MODEL_ABSENT : p;
     switch (roles[r].presence) { /* attention's alone, and the FFN of its own */

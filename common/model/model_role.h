@@ -25,8 +25,8 @@ int model_role_is_predictor(enum model_role r);
 /* Is it a tensor that the forward pass keeps whole: neither of the FFN's matrices nor of a predictor? */
 int model_role_is_dense(enum model_role r);
 int model_role_is_per_layer(enum model_role r);
-int model_role_is_vector(enum model_role r);   /* F32: one dimension, or one for each expert, or weights of a
-                                                * convolution; matrices may have any type with kernels */
+int model_role_is_vector(enum model_role r);   /* F32: one dimension, or one for each expert, weights of a
+                                                * convolution, and Mamba2's of heads and groups; matrices may have any type with kernels */
 const char *model_role_name(enum model_role r); /* "attn_q" */
 
 /* Does a model of these hyper-parameters have the tensor, in its layers where it is per layer? model_role_at: in this one; layer -1

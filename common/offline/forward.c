@@ -72,6 +72,9 @@ struct rooms {
     struct room worker[WORKER], batch[SHARED], token[TOKEN], seen[SEEN];
 };
 
+/* What has a state in place of keys and values. */
+#define RECURRENT ((unsigned)OPS_MIXERS & ~(1u << OP_ATTENTION))
+
 static struct op_need need_of(const struct model_hparams *h, unsigned kinds)
 {
     struct op_need n;
@@ -85,7 +88,7 @@ static struct rooms rooms_of(const struct model *m, int max_len)
 #define B(field) offsetof(struct batch, field)
 #define F(field) offsetof(struct forward, field)
     const struct model_hparams *h = &m->h;
-    const struct op_need a = need_of(h, 1u << OP_ATTENTION), r = need_of(h, 1u << OP_DELTA | 1u << OP_WKV), f = need_of(h, 1u << OP_FFN);
+    const struct op_need a = need_of(h, 1u << OP_ATTENTION), r = need_of(h, RECURRENT), f = need_of(h, 1u << OP_FFN);
     uint64_t d = 4 * (uint64_t)h->d_model, act = act_bytes(m), rows = max_len > BATCH ? (uint64_t)max_len : BATCH;
     uint64_t widest = 4 * ((uint64_t)h->n_ff > f.shared / 2 ? (uint64_t)h->n_ff : f.shared / 2);
     uint64_t kv = 4 * rows * a.row; /* of all positions */
@@ -141,7 +144,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     const struct rooms rooms = rooms_of(m, max_len);
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
     f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
-    f->cached = need_of(h, 1u << OP_ATTENTION), f->recurrent = need_of(h, 1u << OP_DELTA | 1u << OP_WKV);
+    f->cached = need_of(h, 1u << OP_ATTENTION), f->recurrent = need_of(h, RECURRENT);
     f->q_len = (size_t)f->cached.q, f->kv_len = (size_t)f->cached.row;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
     f->row_bytes = (f->n_ff + 63) / 64 * 8;

@@ -3,6 +3,7 @@
 
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
+#include "common/ops/conv.h"
 #include "common/ops/ops.h"
 
 #include <math.h>
@@ -10,24 +11,11 @@
 
 enum { LANES = 8 };
 
-static float silu(float x)
-{
-    return x / (1.0f + expf(-x));
-}
-
 void delta_conv(float *x, float *state, const float *w, int begin, int end, const struct model_hparams *h)
 {
-    size_t channels = (size_t)model_delta_channels(h);
-    int width = h->conv_width;
-    for (int c = begin; c < end; c++) {
-        const float *weights = w + (size_t)c * (size_t)width;
-        float *at = state + c, sum = 0;
-        for (int i = 0; i + 1 < width; i++, at += channels) {
-            sum += weights[i] * *at;
-            *at = i + 2 < width ? at[channels] : x[c];
-        }
-        x[c] = silu(sum + weights[width - 1] * x[c]);
-    }
+    conv_step(x, state, w, (size_t)model_delta_channels(h), begin, end, h);
+    for (int c = begin; c < end; c++)
+        x[c] = conv_silu(x[c]);
 }
 
 void delta_units(float *qk, const struct model_hparams *h)
@@ -98,7 +86,7 @@ void delta_out(float *o, const float *z, const float *w, const struct model_hpar
     for (size_t at = 0; at < (size_t)h->delta_v_heads * dim; at += dim) {
         nn_rmsnorm(o + at, o + at, w, h->delta_dim, h->rms_eps);
         for (size_t i = 0; i < dim; i++)
-            o[at + i] *= silu(z[at + i]);
+            o[at + i] *= conv_silu(z[at + i]);
     }
 }
 

@@ -35,6 +35,11 @@ void ops_mixer(const struct model_hparams *h, int layer, struct op_need *out);
 
 /* Of all operations of these kinds, bits 1 << kind: the most of any, but planes and states of all together. */
 #define OPS_ALL (~0u)
+enum {
+    OPS_MIXERS = 0
+#define MIXER(kind, name, here) | 1 << OP_##kind
+#include "common/model/operations.def"
+};
 void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out);
 
 /* Which of the layers with keys and values, or with a state, a layer is: out[model_depth]. */

@@ -11,41 +11,12 @@
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"
 #include "common/model/model.h"
-#include "datasets/tools/make.h"
+#include "datasets/tools/random.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { UNSTATED, SOFTMAX, SIGMOID };
-enum { PLAIN, LINEAR, YARN };
-
-/* What the files of an architecture have. */
-struct family {
-    const char *arch;
-    int own_keys;               /* hidden_act, rope.dimension_count and vocab_size, which others leave out */
-    int key_length;             /* attention.key_length and value_length */
-    int experts;                /* there must be some */
-    int expert_width;           /* of experts, apart from feed_forward_length */
-    int shared;                 /* an expert that every token uses, as wide as it says */
-    int untied;                 /* a head of its own */
-    int window;                 /* layers that see one */
-    int temperature;            /* and yarn's multiplier */
-    int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
-    int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys */
-    int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
-    int rope_share;             /* rope.dimension_count is a head over it */
-    int fused;                  /* attn_qkv, and ffn_up has Gate too */
-    int ungated;                /* no Gate */
-    int delta;                  /* recurrent layers: twice as many heads of values as of keys; 2: Qwen3.5's keys */
-    int layer_norm;             /* the key of its eps */
-    int positions;              /* learned ones; neither rotation nor eps nor kv heads are stated, and all biases are there */
-    int joined;                 /* attn_qkv */
-    int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
-    int sigmoid;                /* of a file that states no gating */
-    int wkv;                    /* 6, 7: RWKV of that version, its keys alone, and its names */
-};
 
 static const struct family families[] = {
     { .arch = "llama", .own_keys = 1 },
@@ -65,6 +36,7 @@ static const struct family families[] = {
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
+    { .arch = "granitehybrid", .shared = 1, .scales = 1, .ssm = 1 },
     { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .rope_share = 2, .sigmoid = 1 },
     { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
     { .arch = "phi3", .rope_share = 1, .fused = 1, .untied = 1, .window = 1 },
@@ -72,22 +44,13 @@ static const struct family families[] = {
     { .arch = "qwen3next", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 1 },
     { .arch = "qwen35", .key_length = 1, .rope_share = 4, .delta = 2 },
     { .arch = "qwen35moe", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 2 },
+    { .arch = "lfm2", .conv = 1 },
+    { .arch = "lfm2moe", .experts = 1, .expert_width = 1, .lead = 2, .sigmoid = 1, .conv = 1 },
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
     { .arch = "opt", .ungated = 1, .positions = 1 },
     { .arch = "rwkv7", .ungated = 1, .untied = 1, .wkv = 7 },
     { .arch = "rwkv6", .ungated = 1, .untied = 1, .wkv = 6 },
-};
-
-struct shape {
-    int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, nextn_own, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank,
-        wide, decay_rank, rate_rank, value_rank, gate_rank, mix_rank, halve_period, full_kv_heads, pooled, tokenizer;
-    double rope_base, rope_factor, eps;
-    uint64_t seed;
-    const struct family *family;
-    const char *type_name, *more_name, *embd_name, *expert_name, *tokenizer_from, *name, *published;
-    uint32_t type, more, embd, expert;     /* more: of what has more bits in a mixture */
 };
 
 /* Sizes and types of files that people download; gguf-make takes what their keys say. */
@@ -134,7 +97,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
 {
     double fan_in = 1 / sqrt((double)t->dims[0]);
     int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN ||
-                 r == MODEL_DELTA_OUT || r == MODEL_WKV_OUTPUT;
+                 r == MODEL_DELTA_OUT || r == MODEL_CONV_OUT || r == MODEL_SSM_OUT || r == MODEL_WKV_OUTPUT;
     t->mean = 0;
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
@@ -143,6 +106,10 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
         t->mean = 4, t->deviation = 1;
     else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
         t->mean = -0.4f, t->deviation = 0.15f;
+    else if (r == MODEL_SSM_A) /* always below 0 */
+        t->mean = -0.8f, t->deviation = 0.2f;
+    else if (r == MODEL_SSM_D || r == MODEL_SSM_NORM)
+        t->mean = 1, t->deviation = 0.1f;
     else if (r == MODEL_WKV_LERP || r == MODEL_FFN_LERP || r == MODEL_WKV_LERP_X || r == MODEL_FFN_LERP_R)
         t->mean = 0.5f, t->deviation = 0.25f;
     else if (r == MODEL_WKV_DECAY) /* as of trained ones: most states last for tens of tokens */
@@ -369,269 +336,7 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
     return r;
 }
 
-/* --- vocabulary -------------------------------------------------------------------------- */
-
-static int copy_tokenizer(struct make *m, const char *path, int *n_vocab, struct err *e)
-{
-    struct gguf *g;
-    int r = gguf_open(path, &g, e);
-    if (r < 0)
-        return r;
-    const struct gguf_key *tokens = gguf_find(g, "tokenizer.ggml.tokens");
-    if (!tokens || tokens->type != GGUF_ARRAY || tokens->n > MODEL_MAX_VOCAB)
-        r = err_set(e, ERR_FORMAT, "'%s': it has no array 'tokenizer.ggml.tokens'", path);
-    else if (*n_vocab >= 0 && (uint64_t)*n_vocab != tokens->n)
-        r = err_set(e, ERR_USAGE, "--vocab %d, but the tokenizer of '%s' has %d tokens", *n_vocab, path,
-                    (int)tokens->n);
-    else
-        *n_vocab = (int)tokens->n;
-    for (uint64_t i = 0; r == 0 && i < g->n_keys; i++)
-        if (!strncmp(g->keys[i].name, "tokenizer.", 10))
-            r = gguf_writer_kv_raw(m->w, &g->keys[i], e);
-    gguf_close(g);
-    return r;
-}
-
 /* --- the model --------------------------------------------------------------------------- */
-
-static int put_u32(struct make *m, const char *arch, const char *key, int v, struct err *e)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    return gguf_writer_u32(m->w, name, (uint32_t)v, e);
-}
-
-static int put_f32(struct make *m, const char *arch, const char *key, double v, struct err *e)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    return gguf_writer_f32(m->w, name, (float)v, e);
-}
-
-static int put_str(struct make *m, const char *arch, const char *key, const char *v, struct err *e)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    return gguf_writer_str(m->w, name, v, e);
-}
-
-static int put_bool(struct make *m, const char *arch, const char *key, int v, struct err *e)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    return gguf_writer_bool(m->w, name, v, e);
-}
-
-/* Of DeepSeek and those that follow it. */
-static int put_lead(struct make *m, const struct shape *s, struct err *e)
-{
-    const char *a = s->family->arch;
-    int r;
-    if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_u32(m, a, "leading_dense_block_count", s->lead, e)) < 0 ||
-        (r = put_f32(m, a, "expert_weights_scale", s->gating == SIGMOID ? 2.5 : 1, e)) < 0 ||
-        (s->gating == SIGMOID && (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0) ||
-        (r = put_u32(m, a, "expert_group_count", s->groups, e)) < 0 ||
-        (r = put_u32(m, a, "expert_group_used_count", (s->groups + 1) / 2, e)) < 0)
-        return r;
-    return s->nextn ? put_u32(m, a, "nextn_predict_layers", s->nextn, e) : 0;
-}
-
-/* Every sixth layer has no window, heads twice as long, half as many kv heads. */
-static int put_kinds(struct make *m, const struct shape *s, struct err *e)
-{
-    const struct { const char *key; int value; } keys[] = {
-        { "attention.key_length", 2 * s->head_dim }, { "attention.value_length", 2 * s->head_dim },
-        { "attention.key_length_swa", s->head_dim }, { "attention.value_length_swa", s->head_dim },
-        { "rope.dimension_count", 2 * s->head_dim }, { "rope.dimension_count_swa", s->head_dim },
-        { "attention.shared_kv_layers", 0 }, { "embedding_length_per_layer_input", 0 },
-    };
-    const char *a = s->family->arch;
-    uint8_t kv[4 * MODEL_MAX_LAYERS], window[MODEL_MAX_LAYERS];
-    char name[96];
-    int r = put_f32(m, a, "rope.freq_base_swa", 10000, e);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        r = put_u32(m, a, keys[i].key, keys[i].value, e);
-    for (int l = 0; l < s->layers; l++) {
-        window[l] = (l + 1) % 6 != 0;
-        bytes_put32(kv + 4 * (size_t)l, (uint32_t)(window[l] ? s->kv_heads : s->full_kv_heads));
-    }
-    snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
-    if (r < 0 || (r = make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
-        return r;
-    snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", a);
-    return make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
-}
-
-/* Of recurrent layers; there are twice as many heads of values as of keys. */
-static int put_delta(struct make *m, const struct shape *s, struct err *e)
-{
-    const struct { const char *key; int value; } keys[] = {
-        { "ssm.conv_kernel", 4 }, { "ssm.state_size", s->delta_dim }, { "ssm.group_count", s->delta_heads },
-        { "ssm.time_step_rank", 2 * s->delta_heads }, { "ssm.inner_size", 2 * s->delta_heads * s->delta_dim },
-        { "full_attention_interval", 4 },
-    };
-    const char *a = s->family->arch;
-    uint8_t recurrent[MODEL_MAX_LAYERS + 8] = { 0 }, sections[16] = { 0 };
-    char name[96];
-    int r = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        r = put_u32(m, a, keys[i].key, keys[i].value, e);
-    for (int l = 0; l < s->layers; l++)
-        recurrent[l] = (l + 1) % 4 != 0;
-    for (int i = 0, left = s->head_dim / 8; i < 3; left -= left / (3 - i), i++) /* of pairs that rotate: height, width, time */
-        bytes_put32(sections + 4 * i, (uint32_t)(left / (3 - i)));
-    snprintf(name, sizeof name, "%s.attention.recurrent_layers", a);
-    if (r == 0 && s->nextn > 0)
-        r = put_u32(m, a, "nextn_predict_layers", s->nextn, e);
-    if (r < 0 || (r = make_array(m, name, GGUF_BOOL, s->layers + s->nextn, recurrent, (size_t)(s->layers + s->nextn), e)) < 0)
-        return r;
-    snprintf(name, sizeof name, "%s.rope.dimension_sections", a);
-    return s->family->delta == 2 ? make_array(m, name, GGUF_I32, 4, sections, sizeof sections, e) : 0;
-}
-
-static int put_latent(struct make *m, const struct shape *s, struct err *e)
-{
-    const struct { const char *key; int value; } keys[] = {
-        { "attention.kv_lora_rank", s->kv_rank }, { "attention.key_length", s->kv_rank + s->head_dim / 2 },
-        { "attention.value_length", s->kv_rank }, { "attention.key_length_mla", s->head_dim + s->head_dim / 2 },
-        { "attention.value_length_mla", s->head_dim }, { "rope.dimension_count", s->head_dim / 2 }, { "attention.q_lora_rank", s->q_rank },
-    };
-    int r = 0, n = (int)(sizeof keys / sizeof keys[0]) - (s->q_rank == 0);
-    for (int i = 0; i < n && r == 0; i++)
-        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
-    return r;
-}
-
-static int put_experts(struct make *m, const struct shape *s, struct err *e)
-{
-    const struct family *f = s->family;
-    const char *a = f->arch;
-    int r;
-    if ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 || (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0 ||
-        ((f->expert_width || f->own_keys) && (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0) ||
-        (f->shared && (r = put_u32(m, a, "expert_shared_feed_forward_length", 2 * s->ff, e)) < 0) ||
-        (f->lead && (r = put_lead(m, s, e)) < 0) ||
-        (s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0))
-        return r;
-    return 0;
-}
-
-static int put_scales(struct make *m, const struct family *f, struct err *e)
-{
-    static const struct { const char *key; double value; int scale; } keys[] = {
-        { "attention.scale", 0.125, 1 }, { "embedding_scale", 12, 1 }, { "residual_scale", 0.22, 1 }, { "logit_scale", 4, 1 },
-        { "attn_logit_softcapping", 2, 0 }, { "final_logit_softcapping", 3, 0 },
-    };
-    int r = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        if (keys[i].scale ? f->scales : f->softcaps || (f->kinds && i == 5))
-            r = put_f32(m, f->arch, keys[i].key, keys[i].value, e);
-    return r;
-}
-
-static int put_rope(struct make *m, const struct shape *s, struct err *e)
-{
-    const char *a = s->family->arch;
-    int r = put_f32(m, a, "rope.freq_base", s->rope_base, e);
-    if (r < 0 || s->rope_scaling == PLAIN)
-        return r;
-    if ((r = put_str(m, a, "rope.scaling.type", s->rope_scaling == YARN ? "yarn" : "linear", e)) < 0 ||
-        (r = put_f32(m, a, "rope.scaling.factor", s->rope_factor, e)) < 0)
-        return r;
-    if (s->family->latent && s->rope_scaling == YARN && (r = put_f32(m, a, "rope.scaling.yarn_log_multiplier", 0.0707, e)) < 0)
-        return r;
-    if (s->family->temperature && ((r = put_f32(m, a, "attention.temperature_scale", 0.1, e)) < 0 ||
-                                   (r = put_f32(m, a, "rope.scaling.yarn_log_multiplier", 1, e)) < 0))
-        return r;
-    return s->rope_scaling == YARN ? put_u32(m, a, "rope.scaling.original_context_length", (int)(s->context / s->rope_factor), e) : 0;
-}
-
-/* Small matrices are as wide as converters make them where files do not say it. */
-static int wkv_rank(int stated, int d_model, double exponent, double factor)
-{
-    double blocks = floor(pow(d_model, exponent) * factor / 32 + 0.5);
-    return stated ? stated : 32 * (blocks < 1 ? 1 : (int)blocks);
-}
-
-/* The sizes of small matrices are those of converters. */
-static int put_wkv_6(struct make *m, struct shape *s, struct err *e)
-{
-    const struct { const char *key; int value; } keys[] = {
-        { "attention.head_count", 0 }, { "wkv.head_size", s->head_dim },
-        { "time_mix_extra_dim", s->mix_rank ? s->mix_rank : s->d_model == 4096 ? 64 : 32 },
-        { "time_decay_extra_dim", s->decay_rank ? s->decay_rank : s->d_model == 4096 ? 128 : 64 },
-        { "rescale_every_n_layers", s->halve_period },
-    };
-    int r = put_f32(m, s->family->arch, "attention.layer_norm_epsilon", s->eps, e);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
-    return r;
-}
-
-static int put_wkv(struct make *m, struct shape *s, struct err *e)
-{
-    const struct { const char *key; int value; } keys[] = {
-        { "attention.head_count", 0 }, { "wkv.head_size", s->head_dim },
-        { "attention.decay_lora_rank", wkv_rank(s->decay_rank, s->d_model, 0.5, 1.8) },
-        { "attention.iclr_lora_rank", wkv_rank(s->rate_rank, s->d_model, 0.5, 1.8) },
-        { "attention.value_residual_mix_lora_rank", wkv_rank(s->value_rank, s->d_model, 0.5, 1.3) },
-        { "attention.gate_lora_rank", wkv_rank(s->gate_rank, s->d_model, 0.8, 0.6) },
-    };
-    int r = put_f32(m, s->family->arch, "attention.layer_norm_epsilon", s->eps, e);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
-    return r;
-}
-
-/* Attention, rotation and what the FFN has. */
-static int put_attention(struct make *m, struct shape *s, struct err *e)
-{
-    const struct family *f = s->family;
-    const char *a = f->arch;
-    int r;
-    if ((r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
-        (!f->kinds && !f->positions && (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0) ||
-        ((f->own_keys || f->rope_share) &&
-         (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
-        (!f->positions && (r = put_rope(m, s, e)) < 0) ||
-        (!f->positions && (r = put_f32(m, a, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", s->eps,
-                                       e)) < 0) ||
-        (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
-        (s->thresholds && (r = gguf_writer_bool(m->w, "thermocline.thresholds", 1, e)) < 0) ||
-        (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
-        (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
-        return r;
-    if ((f->latent && (r = put_latent(m, s, e)) < 0) || (f->delta && (r = put_delta(m, s, e)) < 0) ||
-        (f->kinds && (r = put_kinds(m, s, e)) < 0))
-        return r;
-    if (!f->latent && !f->kinds && (f->key_length || s->head_dim * s->heads != s->d_model) &&
-        ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
-         (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
-        return r;
-    return 0;
-}
-
-/* The keys that the architecture's converters write. */
-static int put_keys(struct make *m, struct shape *s, struct err *e)
-{
-    const struct family *f = s->family;
-    const char *a = f->arch;
-    int r, wide = s->wide ? s->wide : f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
-    if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
-        (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
-        (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
-        (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
-        (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
-        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
-        (r = (f->wkv == 6 ? put_wkv_6 : f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
-        return r;
-    m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;
-    if (s->tokenizer_from)
-        r = copy_tokenizer(m, s->tokenizer_from, &s->vocab, e);
-    else
-        r = make_vocabulary(m, (enum make_tokenizer)s->tokenizer, s->vocab = s->vocab < 0 ? 512 : s->vocab, e);
-    return r < 0 || !f->own_keys ? r : put_u32(m, a, "vocab_size", s->vocab, e);
-}
 
 /* Experts and what the architecture asks of them. */
 static int check_experts(struct shape *s, struct err *e)
@@ -679,10 +384,12 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
     if (s->family->kinds && (s->layers < 6 || s->window == 0))
         return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
-    if (!s->family->delta && (s->delta_heads > 0 || s->delta_dim > 0))
+    if (!s->family->delta && !s->family->ssm && (s->delta_heads > 0 || s->delta_dim > 0))
         return err_set(e, ERR_USAGE, "--delta-heads and --delta-dim are not known for --arch %s", s->family->arch);
     s->delta_heads = s->delta_heads ? s->delta_heads : s->kv_heads;
     s->delta_dim = s->delta_dim ? s->delta_dim : s->head_dim;
+    if (s->family->ssm && (2 * s->d_model % s->delta_heads != 0 || s->delta_heads % 2 != 0))
+        return err_set(e, ERR_USAGE, "--delta-heads %d is odd, or twice --d-model %d is no multiple of it", s->delta_heads, s->d_model);
     s->kv_rank = s->family->latent && s->kv_rank == 0 ? 4 * s->head_dim : s->kv_rank;
     if (s->family->wkv && (s->kv_heads != s->heads || s->head_dim * s->heads != s->d_model))
         return err_set(e, ERR_USAGE, "--arch %s has --heads of --d-model / --heads elements, and no --kv-heads", s->family->arch);
@@ -749,7 +456,7 @@ static int read_back(struct shape *s, struct model_hparams *h, struct err *e)
     uint8_t *head = NULL;
     size_t len;
     int r = make_new(&m, e);
-    if (r == 0 && (r = put_keys(&m, s, e)) == 0 && (r = gguf_writer_bool(m.w, "thermocline.tied_output", !s->untied, e)) == 0 &&
+    if (r == 0 && (r = random_keys(&m, s, e)) == 0 && (r = gguf_writer_bool(m.w, "thermocline.tied_output", !s->untied, e)) == 0 &&
         (r = gguf_writer_blob(m.w, &head, &len, e)) == 0 && (r = gguf_parse(head, len, len, "keys", &g, e)) == 0) {
         const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL, 0 };
         r = model_hparams_read(g, &given, h, e);
@@ -767,7 +474,7 @@ static int make_random(struct shape *s, const char *out, struct err *e)
     int r = read_back(s, &h, e);
     if (r < 0 || (r = make_new(&m, e)) < 0)
         return r;
-    if ((r = put_keys(&m, s, e)) == 0 && (r = add_tensors(&m, &h, s, e)) == 0)
+    if ((r = random_keys(&m, s, e)) == 0 && (r = add_tensors(&m, &h, s, e)) == 0)
         r = make_save(&m, out, e);
     make_free(&m);
     return r;
@@ -787,8 +494,8 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
-                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", "rwkv7", "rwkv6", NULL };
+                                         "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
+                                         "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const tokenizers[] = { "llama", "rwkv", "unigram", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };

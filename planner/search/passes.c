@@ -19,9 +19,8 @@ static int lengths(const struct problem *p, const struct cost_choice *c, const s
     if (c->model == PLAN_COST_PAPER || !cost_prompt_known(p->space.hw) || !in->consecutive ||
         (looks_up && !space_has_lists(in, l->mode)))
         return 0;
-    for (int i = 0; i < in->n_layers; i++)
-        if (model_is_recurrent(&in->h, i))
-            return 0;
+    if (model_has_states(&in->h))
+        return 0;
     while (n < PLAN_PASSES && inputs_batch_sizes[n] <= l->prefill_chunk && inputs_batch_sizes[n] <= l->context)
         n++;
     return n;

@@ -1,8 +1,10 @@
-/* Recurrent layers of the processor's dense work: gated delta nets and RWKV's time mixing. Products as everywhere, states by heads: the
- * tokens of a sequence in order, by one worker. */
+/* Recurrent layers of the processor's dense work: gated delta nets, short convolutions, Mamba2 and RWKV's time mixing. Products as
+ * everywhere, states by heads or channels: the tokens of a sequence in order, by one worker. */
 #include "runtime/engine/dense_impl.h"
 
+#include "common/ops/conv.h"
 #include "common/ops/delta.h"
+#include "common/ops/ssm.h"
 #include "common/ops/wkv.h"
 
 #include <string.h>
@@ -129,6 +131,128 @@ int dense_delta(struct dense *d, int layer, struct acts *in, const struct engine
     pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
     cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_DELTA_OUT), &values, out);
+    return cpu_run_products(c, &last);
+}
+
+/* ---- short convolutions ---- */
+
+/* Item i: some channels of a sequence, all its tokens. */
+static void mix_channels(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t d = (size_t)h->d_model;
+    int pieces = (h->d_model + CHANNELS - 1) / CHANNELS;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < h->d_model ? from + CHANNELS : h->d_model;
+        float *state = state_of(r->cpu, r->layer, seq);
+        for (size_t t = 0; t < (size_t)r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            for (size_t k = 0; r->tokens[t].pos == 0 && k + 1 < (size_t)h->conv_width; k++)
+                memset(state + k * d + from, 0, (size_t)(to - from) * sizeof *state);
+            conv_mix(r->out + t * d, r->channels + t * 3 * d, state, cpu_vector(r->cpu, r->layer, MODEL_CONV_WEIGHT), from, to, h);
+        }
+    }
+}
+
+int dense_conv(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads, float *out,
+               struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    size_t all = (size_t)in->n_tokens * (size_t)h->d_model;
+    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made,
+                           .out = c->c.memory.made + 3 * all };
+    struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
+    find_sequences(&s);
+    cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_CONV_IN), in, s.channels);
+    int r = cpu_run_products(c, &first), pieces = s.n_seqs * ((h->d_model + CHANNELS - 1) / CHANNELS);
+    if (r < 0)
+        return r;
+    pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, all * 4 * (uint64_t)h->conv_width), mix_channels, &s);
+    struct acts values = { .f32 = s.out, .n_cols = h->d_model, .n_tokens = s.n, .q8 = c->c.memory.act };
+    cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_CONV_OUT), &values, out);
+    return cpu_run_products(c, &last);
+}
+
+/* ---- Mamba2 ---- */
+
+/* Item i: some channels of a sequence, all its tokens. */
+static void convolve_ssm(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    int channels = model_ssm_channels(h), pieces = (channels + CHANNELS - 1) / CHANNELS;
+    const float *w = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV), *bias = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV_BIAS);
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < channels ? from + CHANNELS : channels;
+        float *state = state_of(r->cpu, r->layer, seq);
+        for (int t = 0; t < r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
+                memset(state + (size_t)k * (size_t)channels + from, 0, (size_t)(to - from) * sizeof *state);
+            ssm_conv(r->channels + (size_t)t * (size_t)model_ssm_rows(h) + h->ssm_inner, state, w, bias, from, to, h);
+        }
+    }
+}
+
+/* Item i: a head of a sequence, all its tokens. */
+static void move_ssm(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    const struct ssm_weights w = { cpu_vector(r->cpu, r->layer, MODEL_SSM_DT), cpu_vector(r->cpu, r->layer, MODEL_SSM_A),
+                                   cpu_vector(r->cpu, r->layer, MODEL_SSM_D) };
+    size_t channels = (size_t)model_ssm_channels(h), inner = (size_t)h->ssm_inner, dim = inner / (size_t)h->ssm_heads;
+    size_t state = dim * (size_t)h->ssm_state;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / h->ssm_heads], head = i % h->ssm_heads;
+        float *s = state_of(r->cpu, r->layer, seq) + (size_t)(h->conv_width - 1) * channels + (size_t)head * state;
+        for (size_t t = 0; t < (size_t)r->n; t++) {
+            const float *made = r->channels + t * (size_t)model_ssm_rows(h) + inner;
+            if (r->tokens[t].seq != seq)
+                continue;
+            if (r->tokens[t].pos == 0)
+                memset(s, 0, state * sizeof *s);
+            ssm_head(r->out + t * inner + (size_t)head * dim, s, made, made + channels, &w, head, h);
+        }
+    }
+}
+
+static void norm_ssm(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        ssm_out(r->out + t * (size_t)h->ssm_inner, r->channels + t * (size_t)model_ssm_rows(h),
+                cpu_vector(r->cpu, r->layer, MODEL_SSM_NORM), h);
+}
+
+int dense_ssm(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads, float *out,
+              struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    size_t n = (size_t)in->n_tokens, channels = (size_t)model_ssm_channels(h), inner = (size_t)h->ssm_inner;
+    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made,
+                           .out = c->c.memory.made + n * (size_t)model_ssm_rows(h) };
+    struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
+    find_sequences(&s);
+    cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_SSM_IN), in, s.channels);
+    int r = cpu_run_products(c, &first), pieces = s.n_seqs * (int)((channels + CHANNELS - 1) / CHANNELS), steps = s.n_seqs * h->ssm_heads;
+    if (r < 0)
+        return r;
+    pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve_ssm, &s);
+    pool_for(c->c.pool, steps, cpu_piece_of(c, steps, n * inner * (uint64_t)h->ssm_state * 4), move_ssm, &s);
+    pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * inner * 8), norm_ssm, &s);
+    struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
+    cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_SSM_OUT), &values, out);
     return cpu_run_products(c, &last);
 }
 

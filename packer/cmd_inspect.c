@@ -110,7 +110,9 @@ static void text(const struct pack *p, int tensors)
            h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff, h->thresholds ? " with thresholds" : "");
     if (h->n_experts)
         print(" x %d experts, %d used", h->n_experts, h->n_experts_used);
-    if (h->n_lead)
+    if (model_has_alone(h))
+        print("; %d block%s without a FFN", h->n_lead, h->n_lead == 1 ? "" : "s");
+    else if (h->n_lead)
         print("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
     if (h->mtp)
         print("; block %d of its model, a layer for multi-token prediction", h->mtp);

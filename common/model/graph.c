@@ -31,7 +31,7 @@ enum op_kind graph_mixer(const struct model_hparams *h, int layer)
 {
 #define MIXER(kind, name, here) if (here) return OP_##kind;
 #include "common/model/operations.def"
-    return OP_ATTENTION;
+    return OP_KINDS;
 }
 
 void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *out)
@@ -46,6 +46,15 @@ void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *o
         *out = g;
         return;
     }
+    const char letter = model_letter(h, layer);
+    if (letter == 'F') {
+        put(&g, OP_FFN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_F);
+        if (routed)
+            put(&g, OP_ROUTE, OP_F, OP_NOTHING, OP_NOTHING, OP_R);
+        put(&g, OP_FFN, OP_X, OP_F, routed ? OP_R : OP_NOTHING, OP_X);
+        *out = g;
+        return;
+    }
     if (routed && h->early_router)
         put(&g, OP_ROUTE, OP_X, OP_NOTHING, OP_NOTHING, OP_R);
     put(&g, h->parallel ? OP_ATTN_NORM_2 : OP_ATTN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_N);
@@ -53,6 +62,10 @@ void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *o
     if (h->parallel)
         put(&g, OP_ATTN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_F);
     put(&g, OP_ADD, OP_X, OP_A, OP_NOTHING, OP_X);
+    if (model_letter_is_alone(letter)) {
+        *out = g;
+        return;
+    }
     if (!h->parallel)
         put(&g, OP_FFN_NORM, OP_X, OP_NOTHING, OP_NOTHING, OP_F);
     if (h->wkv_dim)

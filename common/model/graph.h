@@ -18,7 +18,8 @@
  *   OP_SCALE        x -> x           where what leaves the layer has a factor
  *
  * Where attention and FFN go beside each other (model_hparams.parallel), OP_ATTN_NORM_2 gives n, with the weights of OP_ATTN_NORM where the
- * file has no others, and OP_ATTN_NORM gives f, before OP_ADD. Pure functions; thread-safe. */
+ * file has no others, and OP_ATTN_NORM gives f, before OP_ADD. Blocks of one sublayer end with OP_ADD, or begin with OP_FFN_NORM. Pure
+ * functions; thread-safe. */
 #include "common/model/hparams.h"
 #include "common/model/model_role.h"
 
@@ -59,7 +60,7 @@ struct graph_layer {
 /* The operations of a layer in their order; of layer -1 those before and after all layers. */
 void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *out);
 
-/* The layer's OP_ATTENTION, or what it has in its place. */
+/* The layer's OP_ATTENTION, or what it has in its place; OP_KINDS: it has a FFN alone. */
 enum op_kind graph_mixer(const struct model_hparams *h, int layer);
 
 /* Elements of the longest input of a product that stays in memory. */

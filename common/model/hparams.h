@@ -88,16 +88,37 @@ static inline int model_is_lead(const struct model_hparams *h, int layer)
     return layer >= h->n_layers;
 }
 
+/* Are there blocks of one sublayer? Those without a FFN are numbered after the others, as layers before the experts' are. */
+static inline int model_has_alone(const struct model_hparams *h)
+{
+    return strpbrk(h->blocks, "AMF") != NULL;
+}
+
+static inline int model_letter_is_alone(char letter)
+{
+    return letter == 'A' || letter == 'M';
+}
+
 /* The i-th layer that a token passes. */
 static inline int model_layer_at(const struct model_hparams *h, int i)
 {
-    return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
+    int alone = 0;
+    if (!model_has_alone(h))
+        return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
+    for (int k = 0; k < i; k++)
+        alone += model_letter_is_alone(h->blocks[k]);
+    return model_letter_is_alone(h->blocks[i]) ? h->n_layers + alone : i - alone;
 }
 
 /* Which of the file's blocks a layer is. */
 static inline int model_block_of(const struct model_hparams *h, int layer)
 {
-    return model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead;
+    int i = 0, left = model_is_lead(h, layer) ? layer - h->n_layers : layer;
+    if (!model_has_alone(h))
+        return model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead;
+    while (i + 2 < MODEL_MAX_BLOCKS && (model_letter_is_alone(h->blocks[i]) != model_is_lead(h, layer) || left-- > 0))
+        i++;
+    return i;
 }
 
 /* The letter of a layer's block; 0: the model has none. */
@@ -106,11 +127,24 @@ static inline char model_letter(const struct model_hparams *h, int layer)
     return h->blocks[0] && layer >= 0 ? h->blocks[model_block_of(h, layer)] : '\0';
 }
 
+static inline int model_count_alone(const struct model_hparams *h)
+{
+    int n = 0;
+    for (const char *p = h->blocks; *p; p++)
+        n += model_letter_is_alone(*p);
+    return n;
+}
+
 /* Are there as many letters as blocks, and all known? */
 static inline int model_blocks_fit(const struct model_hparams *h)
 {
-    return !h->blocks[0] || (memchr(h->blocks, '\0', sizeof h->blocks) && strlen(h->blocks) == (size_t)model_depth(h) &&
-                             strspn(h->blocks, "acm") == strlen(h->blocks) && h->full_period == 0 && h->wkv_dim == 0 && h->kv_rank == 0);
+    if (!h->blocks[0])
+        return 1;
+    if (!memchr(h->blocks, '\0', sizeof h->blocks) || strlen(h->blocks) != (size_t)model_depth(h) || h->full_period || h->wkv_dim ||
+        h->kv_rank)
+        return 0;
+    return strspn(h->blocks, "acm") == strlen(h->blocks) ||
+           (strspn(h->blocks, "AMF") == strlen(h->blocks) && model_count_alone(h) == h->n_lead);
 }
 
 /* Are there layers with a state in place of keys and values? Is it one? */
@@ -122,7 +156,13 @@ static inline int model_has_states(const struct model_hparams *h)
 static inline int model_is_recurrent(const struct model_hparams *h, int layer)
 {
     return h->wkv_dim > 0 || (h->full_period > 0 && (layer + 1) % h->full_period != 0) ||
-           model_letter(h, layer) == 'c' || model_letter(h, layer) == 'm';
+           (h->blocks[0] && strchr("cmM", model_letter(h, layer)));
+}
+
+/* Has it keys and values? */
+static inline int model_has_kv(const struct model_hparams *h, int layer)
+{
+    return !model_is_recurrent(h, layer) && model_letter(h, layer) != 'F';
 }
 
 /* Is what leaves it halved? */

@@ -110,11 +110,14 @@ static int fused_of(const struct model_hparams *h, struct fused out[4])
         out[n++] = (struct fused){ "attn_qkv.weight", { "attn_q.weight", "attn_k.weight", "attn_v.weight" }, { q, kv, kv }, 0 };
         out[n++] = (struct fused){ "attn_qkv.bias", { "attn_q.bias", "attn_k.bias", "attn_v.bias" }, { q, kv, kv }, 0 };
     }
-    if (h->n_experts > 0)
+    int ungated = h->ffn_up == MODEL_FFN_UP_UNGATED;
+    if (h->n_experts > 0 && ungated)
+        out[n++] = (struct fused){ "ffn_up_exps.weight", { "ffn_gate_exps.weight", "ffn_up_exps.weight" }, { ff, ff }, 1 };
+    else if (h->n_experts > 0)
         out[n++] = (struct fused){ "ffn_gate_up_exps.weight", { "ffn_gate_exps.weight", "ffn_up_exps.weight" }, { ff, ff }, 0 };
     else if (h->ffn_up != MODEL_FFN_UP_ALONE)
-        out[n++] = (struct fused){ "ffn_up.weight", { "ffn_gate.weight", "ffn_up.weight" }, { ff, ff }, h->ffn_up == MODEL_FFN_UP_UNGATED };
-    if (h->n_experts == 0 && h->ffn_up == MODEL_FFN_UP_UNGATED)
+        out[n++] = (struct fused){ "ffn_up.weight", { "ffn_gate.weight", "ffn_up.weight" }, { ff, ff }, ungated };
+    if (h->n_experts == 0 && ungated)
         out[n++] = (struct fused){ "ffn_up.bias", { "ffn_gate.bias", "ffn_up.bias" }, { ff, ff }, 1 };
     return n;
 }
@@ -127,7 +130,9 @@ static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out
     uint64_t rows = 0;
     if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at)
         return 0;
-    int layer = h->mtp ? blk - h->mtp : blk - h->n_lead;
+    if (!h->mtp && (blk < 0 || blk >= model_depth(h)))
+        return 0;
+    int layer = h->mtp ? blk - h->mtp : model_layer_at(h, blk);
     if (layer < 0 || layer >= h->n_layers)
         return 0;
     struct model_hparams own = model_of_layer(h, layer);

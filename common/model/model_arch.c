@@ -9,6 +9,9 @@ static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
 static const char *const granite_hybrid_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", "ssm.conv_kernel",
                                                     "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count", NULL };
+static const char *const nemotron_h_keys[] = { "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
+                                               "ssm.group_count", "attention.layer_norm_epsilon", "nextn_predict_layers",
+                                               "expert_group_count", "expert_group_used_count", NULL };
 static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
                                          "expert_group_used_count", NULL };
 static const char *const deepseek2_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
@@ -123,6 +126,15 @@ static const struct model_arch archs[] = {
     { .family = { "nemotron", "Minitron, Nemotron-4", "ReLU^2 as in arcee, LayerNorm; no predictors" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK,
       .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .more_keys = layer_norm_keys },
+    { .family = { "nemotron_h", "Nemotron-H, Nemotron Nano 2",
+                  "blocks of one sublayer, Mamba2, attention or FFN; ReLU^2 as in arcee; a state of each sequence in the account's `kv`; "
+                  "no predictors" },
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .ssm = 2, .nope = 1,
+      .nope_period = 1, .more_keys = nemotron_h_keys },
+    { .family = { "nemotron_h_moe", "Nemotron 3 Nano", "likewise, with experts; not those of Nemotron 3 Super, which see a projection" },
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1,
+      .expert_width = 1, .shared_expert = 5, .lead = 1, .select_bias = 1, .ffn_up = MODEL_FFN_UP_UNGATED, .ssm = 2, .nope = 1,
+      .nope_period = 1, .more_keys = nemotron_h_keys },
     { .family = { "falcon", "Falcon 7B and 40B", "attention beside the FFN, which has no gate: packs hold Up twice" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK,
       .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .parallel = 1, .more_keys = layer_norm_keys },

@@ -29,7 +29,7 @@ struct model_arch {
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
     int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
-                                  * expert_shared_count experts; 4 as feed_forward_length says */
+                                  * expert_shared_count experts; 4 as feed_forward_length says; 5 as the key says */
     enum model_qk_norm qk_norm;
     int qk_norm_optional;
     int qkv_bias, output_bias;
@@ -47,7 +47,8 @@ struct model_arch {
                                   * 2: tiled, in two. Layers that predict further tokens are left out */
     int wkv;                     /* 6, 7: RWKV of that version: time mixing in place of attention, no key but those of more_keys */
     int short_conv;              /* layers without kv heads are short convolutions; the output's norm is token_embd_norm */
-    int ssm;                     /* layers without kv heads are Mamba2 */
+    int ssm;                     /* 1: layers without kv heads are Mamba2; 2: so are blocks of one sublayer without FFN, whose widths are an
+                                  * array */
     int no_width;                /* feed_forward_length may be absent: the experts' is taken */
     int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
     int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */

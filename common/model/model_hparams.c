@@ -234,6 +234,17 @@ static void read_ssm(struct reader *rd, struct model_hparams *h)
                         h->ssm_groups);
 }
 
+/* A block that is a FFN, as wide as all. */
+static void read_width(struct reader *rd, struct model_hparams *h, int block, int ff)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", ff);
+    if (h->n_ff > 0 && h->n_ff != ff)
+        refuse(rd, "feed_forward_length", text, "FFNs of several widths are not supported");
+    h->n_ff = ff;
+    h->blocks[block] = 'F';
+}
+
 /* A letter for each block: those that have no kv heads are short convolutions or Mamba2. Returns the others' kv heads. */
 static int read_blocks(struct reader *rd, struct model_hparams *h)
 {
@@ -245,13 +256,22 @@ static int read_blocks(struct reader *rd, struct model_hparams *h)
                         MODEL_MAX_BLOCKS - 1);
     for (int i = 0; i < n && rd->r == 0; i++) {
         int heads = read_each(rd, "attention.head_count_kv", i, h->n_heads, h->n_heads);
+        int ff = rd->a->ssm == 2 ? read_each(rd, "feed_forward_length", i, MODEL_MAX_DIM, -1) : 0;
+        if (ff > 0) {
+            read_width(rd, h, i, ff);
+            continue;
+        }
         snprintf(text, sizeof text, "%d", heads);
         if (heads > 0 && kv > 0 && heads != kv)
             refuse(rd, "attention.head_count_kv", text, "layers with attention must have one number");
         kv = heads > 0 ? heads : kv;
-        h->blocks[i] = heads > 0 ? 'a' : rd->a->ssm ? 'm' : 'c';
+        h->blocks[i] = (heads > 0 ? "aaA" : "cmM")[rd->a->ssm];
     }
-    if (rd->r == 0 && rd->a->ssm && strchr(h->blocks, 'm'))
+    h->n_lead = rd->a->ssm == 2 ? model_count_alone(h) : h->n_lead;
+    h->n_layers = n - h->n_lead;
+    if (rd->r == 0 && h->n_layers < 1)
+        refuse(rd, "feed_forward_length", "0 everywhere", "some block must be a FFN");
+    if (rd->r == 0 && rd->a->ssm && strpbrk(h->blocks, "mM"))
         read_ssm(rd, h);
     return kv > 0 ? kv : 1;
 }
@@ -590,14 +610,15 @@ static void read_shared(struct reader *rd, struct model_hparams *h)
 {
     int kind = rd->a->shared_expert, stated = kind == 3 ? read_int(rd, "expert_shared_count", 0, MODEL_MAX_EXPERTS, -1) : 0;
     h->shared_gated = kind == 1;
-    if (kind != 3)
+    if (kind != 3 && kind != 5)
         only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
     if (kind == 4) {
         h->n_ff_shared = h->n_ff;
         return;
     }
-    if (kind == 1 || kind == 2) {
-        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", kind == 1, MODEL_MAX_DIM, kind == 1 ? h->n_ff : 0);
+    if (kind == 1 || kind == 2 || kind == 5) {
+        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", kind == 1, MODEL_MAX_DIM,
+                                  kind == 1 ? h->n_ff : kind == 5 ? -1 : 0);
         return;
     }
     if (rd->r == 0 && stated > MODEL_MAX_DIM / h->n_ff)
@@ -634,7 +655,7 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
         read_shared(rd, h);
     check_norm(rd, h);
     if (rd->a->lead) {
-        h->n_ff_lead = h->n_lead > 0 ? dense : 0;
+        h->n_ff_lead = h->n_lead > 0 && !model_has_alone(h) ? dense : 0;
         h->select_bias = h->router == MODEL_ROUTER_SIGMOID_TOPK ? rd->a->select_bias : 0;
         h->expert_scale = read_factor(rd, "expert_weights_scale");
         read_groups(rd, h);
@@ -777,9 +798,11 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     read_layers(&rd, &h);
     take_mtp(&rd, given->mtp, &h);
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
-    h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
+    if (rd.a->ssm != 2) /* which has it for each block */
+        h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
-    h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+    int one_eps = rd.a->ssm == 2 && !gguf_find(g, arch_key(&rd, "attention.layer_norm_rms_epsilon"));
+    h.rms_eps = read_float(&rd, rd.a->layer_norm || one_eps ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
                          rd.a->positions ? 1e-5f : 0); /* OPT's files do not say it */
     read_positions(&rd, &h);
     (rd.a->latent ? read_latent : rd.a->wkv ? read_wkv : rd.a->kinds ? read_kinds : rd.a->delta ? read_delta : read_attention)(&rd, &h);

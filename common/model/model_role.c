@@ -102,7 +102,7 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
     if (h->mtp && of_block)
         snprintf(out, len, "blk.%d.%s", h->mtp, of_block);
     else if (model_role_is_per_layer(r))
-        snprintf(out, len, "blk.%d.%s", model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead, tensor);
+        snprintf(out, len, "blk.%d.%s", model_block_of(h, layer), tensor);
     else
         snprintf(out, len, "%s", tensor);
     return 0;
@@ -156,10 +156,15 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
     if (roles[r].op == OF_##kind && !(here)) \
         return MODEL_ABSENT;
 #include "common/model/operations.def"
+    const char letter = model_letter(h, layer);
+    if (letter == 'F' && roles[r].op == OF_ATTN_NORM)
+        return MODEL_ABSENT;
+    if (model_letter_is_alone(letter) && (roles[r].op == OF_FFN_NORM || roles[r].op == OF_ROUTE || roles[r].op == OF_FFN))
+        return MODEL_ABSENT;
     if (!model_is_lead(h, layer))
         return roles[r].presence == LEAD ? MODEL_ABSENT : p;
     switch (roles[r].presence) { /* attention's alone, and the FFN of its own */
-    case SHARED_GATED: case EXPERT_BIASED: case FFN_BIASED: case SHARED: case SELECTED: case ROUTED: case DENSE_MAYBE:
+    case SHARED_GATED: case EXPERT_BIASED: case FFN_BIASED: case SHARED: case SHARED_OPEN: case SELECTED: case ROUTED: case DENSE_MAYBE:
         return MODEL_ABSENT;
     default:
         return model_role_is_ffn(r) ? MODEL_ABSENT : p;

@@ -598,8 +598,6 @@ void forward_sequences(struct forward *f, forward_sequence *run)
 /* What mixes the layer's tokens. */
 static void mix(struct forward *f)
 {
-    for (size_t s = 0; s < f->run->n_samples; s++)
-        forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)f->run->samples[s] * f->d, f->d);
     f->mixer(f);
     if (f->run->on_layer && forward_foresees(f->h))
         memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
@@ -637,6 +635,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             break;
         if (foresees)
             forward_foresee(f);
+        for (size_t s = 0; s < run->n_samples; s++)
+            forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)run->samples[s] * f->d, f->d);
         if (run->on_op)
             run->on_op(run->ctx, l, OP_EMBED, f->x);
         for (int k = 0; k < g.n; k++) {

@@ -33,10 +33,11 @@ struct forward_layer {
     const float *ffn_rms;        /* [n_samples], sqrt(mean(x^2) + eps) of the residual before ffn_norm */
 };
 
-/* Can experts be foreseen in a model's layers? Where routers are early, they are known anyway. */
+/* Can experts be foreseen in a model's layers? Where routers are early, they are known anyway, and where blocks have one
+ * sublayer nobody asks. */
 static inline int forward_foresees(const struct model_hparams *h)
 {
-    return h->n_experts > 0 && !h->early_router && h->n_layers > 1;
+    return h->n_experts > 0 && !h->early_router && h->n_layers > 1 && !model_has_alone(h);
 }
 
 #define FORWARD_TILE 32 /* most tokens that one call of a probe is about */

@@ -63,7 +63,8 @@ struct block {
     const uint32_t *rows;      /* NULL: those from first on; else token * k + slot */
     const float *in;           /* [n][d]: what the FFN sees */
     float *x;                  /* what its result is added to: [n_tokens][d] */
-    size_t width;              /* matrices that stay in memory: neurons */
+    size_t width;              /* matrices that stay in memory: neurons; they have no gate */
+    int ungated;
 };
 
 static size_t row_of(const struct block *b, int i)
@@ -322,7 +323,7 @@ static void resident_act(void *ctx, int begin, int end, int worker)
     const struct batch *m = &b->f->b;
     size_t at = (size_t)begin * b->width;
     (void)worker;
-    nn_ffn_act(m->gate + at, m->gate + at, m->up + at, (end - begin) * (int)b->width, b->f->h->act);
+    nn_ffn_act(m->gate + at, (b->ungated ? m->up : m->gate) + at, m->up + at, (end - begin) * (int)b->width, b->f->h->act);
 }
 
 static void resident_out(void *ctx, int begin, int end, int worker)
@@ -345,11 +346,12 @@ static void resident_out(void *ctx, int begin, int end, int worker)
 static void resident_ffn(struct block *b, const enum model_role which[3])
 {
     struct forward *f = b->f;
-    b->width = (size_t)forward_tensor(f, which[0])->dims[1];
-    const struct forward_product in[2] = { { forward_tensor(f, which[0]), f->w[which[0]], 0, f->b.gate, b->width },
-                                           { forward_tensor(f, which[1]), f->w[which[1]], 0, f->b.up, b->width } };
+    b->width = (size_t)forward_tensor(f, which[1])->dims[1];
+    b->ungated = !f->w[which[0]];
+    const struct forward_product in[2] = { { forward_tensor(f, which[1]), f->w[which[1]], 0, f->b.up, b->width },
+                                           { forward_tensor(f, which[0]), f->w[which[0]], 0, f->b.gate, b->width } };
     const struct forward_product down = { forward_tensor(f, which[2]), f->w[which[2]], 0, f->b.out, f->d };
-    forward_products(f, in, 2, b->in, f->d, b->n);
+    forward_products(f, in, b->ungated ? 1 : 2, b->in, f->d, b->n);
     pool_for(f->pool, b->n, ITEM, resident_act, b);
     forward_products(f, &down, 1, f->b.gate, b->width, b->n);
     pool_for(f->pool, b->n, ITEM, resident_out, b);

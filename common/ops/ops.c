@@ -10,7 +10,7 @@ static void (*const needs[OP_KINDS])(const struct model_hparams *h, int layer, s
 void ops_need(const struct model_hparams *h, int layer, enum op_kind kind, struct op_need *out)
 {
     *out = (struct op_need){ 0 };
-    if (needs[kind]) {
+    if (kind < OP_KINDS && needs[kind]) {
         const struct model_hparams own = model_of_layer(h, layer);
         needs[kind](&own, layer, out);
     }
@@ -58,6 +58,7 @@ void ops_places(const struct model_hparams *h, int *out)
     for (int l = 0; l < model_depth(h); l++) {
         struct op_need own;
         ops_mixer(h, l, &own);
-        out[l] = n[own.states > 0]++;
+        out[l] = n[own.states > 0];
+        n[own.states > 0] += own.states > 0 || own.planes > 0;
     }
 }

@@ -47,6 +47,9 @@ static const struct family families[] = {
     { .arch = "lfm2", .conv = 1 },
     { .arch = "lfm2moe", .experts = 1, .expert_width = 1, .lead = 2, .sigmoid = 1, .conv = 1 },
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
+    { .arch = "nemotron_h", .key_length = 1, .ungated = 1, .untied = 1, .ssm = 2 },
+    { .arch = "nemotron_h_moe", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .lead = 3, .ungated = 1,
+      .sigmoid = 1, .ssm = 2 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
     { .arch = "opt", .ungated = 1, .positions = 1 },
     { .arch = "rwkv7", .ungated = 1, .untied = 1, .wkv = 7 },
@@ -495,7 +498,8 @@ int cmd_random(int argc, char **argv)
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
                                          "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "falcon", "opt", "rwkv7", "rwkv6", NULL };
+                                         "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "nemotron_h",
+                                         "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const tokenizers[] = { "llama", "rwkv", "unigram", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };

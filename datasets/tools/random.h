@@ -21,7 +21,7 @@ struct family {
     int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys;
-                                 * 2: that of layers before the experts' alone */
+                                 * 2: that of layers before the experts' alone; 3: neither that nor a function */
     int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too */
@@ -33,7 +33,8 @@ struct family {
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
     int conv;                   /* two of three layers or so are short convolutions */
-    int ssm;                    /* likewise Mamba2: --delta-heads of --delta-dim elements of state; 1: Granite's keys */
+    int ssm;                    /* likewise Mamba2: --delta-heads of --delta-dim elements of state; 1: Granite's keys; 2: blocks of
+                                 * one sublayer */
     int wkv;                    /* 6, 7: RWKV of that version, its keys alone, and its names */
 };
 

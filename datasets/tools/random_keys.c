@@ -65,6 +65,12 @@ static int put_lead(struct make *m, const struct shape *s, struct err *e)
 {
     const char *a = s->family->arch;
     int r;
+    if (s->family->lead == 3) {
+        if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0 ||
+            (r = put_f32(m, a, "expert_weights_scale", 2.5, e)) < 0)
+            return r;
+        return put_u32(m, a, "expert_group_count", 1, e);
+    }
     if (s->family->lead == 2)
         return put_u32(m, a, "leading_dense_block_count", s->lead, e);
     if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_u32(m, a, "leading_dense_block_count", s->lead, e)) < 0 ||
@@ -136,17 +142,25 @@ static int put_blocks(struct make *m, const struct shape *s, struct err *e)
         { "ssm.conv_kernel", 4 }, { "ssm.state_size", s->delta_dim }, { "ssm.group_count", 2 }, { "ssm.time_step_rank", s->delta_heads },
         { "ssm.inner_size", 2 * s->d_model },
     };
-    const char *a = s->family->arch;
-    uint8_t kv[4 * MODEL_MAX_LAYERS];
+    const char *a = s->family->arch, alone[] = "MFMAFMMFAF"; /* and again */
+    uint8_t kv[4 * MODEL_MAX_LAYERS], ff[4 * MODEL_MAX_LAYERS];
     char name[96];
-    for (int l = 0; l < s->layers; l++)
-        bytes_put32(kv + 4 * (size_t)l, l % 5 == 2 || l % 5 == 4 ? (uint32_t)s->kv_heads : 0);
+    for (int l = 0; l < s->layers; l++) {
+        int attends = s->family->ssm == 2 ? alone[l % 10] == 'A' : l % 5 == 2 || l % 5 == 4;
+        bytes_put32(kv + 4 * (size_t)l, attends ? (uint32_t)s->kv_heads : 0);
+        bytes_put32(ff + 4 * (size_t)l, alone[l % 10] == 'F' ? (uint32_t)s->ff : 0);
+    }
     snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
     int r = make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e);
+    snprintf(name, sizeof name, "%s.feed_forward_length", a);
+    if (r == 0 && s->family->ssm == 2)
+        r = make_array(m, name, GGUF_I32, s->layers, ff, 4 * (size_t)s->layers, e);
     if (r < 0 || s->family->conv)
         return r < 0 ? r : put_u32(m, a, "shortconv.l_cache", 3, e);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
         r = put_u32(m, a, keys[i].key, keys[i].value, e);
+    if (r == 0 && s->family->ssm == 2)
+        r = put_f32(m, a, "attention.layer_norm_epsilon", s->eps, e);
     return r < 0 ? r : put_bool(m, a, "rope.scaling.finetuned", 0, e);
 }
 
@@ -172,7 +186,7 @@ static int put_experts(struct make *m, const struct shape *s, struct err *e)
         ((f->expert_width || f->own_keys) && (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0) ||
         (f->shared && (r = put_u32(m, a, "expert_shared_feed_forward_length", 2 * s->ff, e)) < 0) ||
         (f->lead && (r = put_lead(m, s, e)) < 0) ||
-        (s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0))
+        (s->gating != UNSTATED && f->lead != 3 && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0))
         return r;
     return 0;
 }
@@ -282,7 +296,8 @@ int random_keys(struct make *m, struct shape *s, struct err *e)
         (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
-        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
+        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 ||
+        (f->ssm != 2 && (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0) ||
         (r = (f->wkv == 6 ? put_wkv_6 : f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
         return r;
     m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;

@@ -791,6 +791,9 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
     else if (m->h.layer_norm)
         r = err_set(e, ERR_UNSUPPORTED, "'%s': predictors see what RMSNorm gives, and the norms of the architecture '%s' are others",
                     p->info->path, m->h.arch);
+    else if (model_has_alone(h))
+        r = err_set(e, ERR_UNSUPPORTED, "'%s': predictors see what enters a layer before attention, and the architecture '%s' has blocks "
+                    "of one sublayer", p->info->path, m->h.arch);
     else if (o->rank && (!rank_bytes(p, o->rank) || o->rank > h->d_model))
         r = err_set(e, ERR_USAGE,
                     "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,

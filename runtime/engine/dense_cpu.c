@@ -409,7 +409,7 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
     const struct cpu *c = cpu_of(d);
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; !model_is_recurrent(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
+        for (int value = 0; model_has_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
             memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
                    (size_t)n * c->c.kv.row_bytes);
     return 0;
@@ -427,7 +427,7 @@ static int cpu_move_page(struct dense *d, int page, void *memory, int in, struct
     uint8_t *at = memory;
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; !model_is_recurrent(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
+        for (int value = 0; model_has_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
             move(kv_row(c, l, value, (int64_t)page * SCHEDULE_KV_PAGE), at, bytes, in);
     return 0;
 }
@@ -529,14 +529,16 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     const struct model_hparams *h = c->c.h;
     int lead = model_is_lead(h, layer);
     const struct dense_matrix *shared_gate = cpu_matrix(c, layer, lead ? MODEL_LEAD_GATE : MODEL_SHARED_GATE);
-    int n = in->n_tokens, r, d_model = h->d_model, width = shared_gate->n_rows;
+    const struct dense_matrix *shared_up = cpu_matrix(c, layer, lead ? MODEL_LEAD_UP : MODEL_SHARED_UP);
+    int n = in->n_tokens, r, d_model = h->d_model, width = shared_up->n_rows;
     float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
     struct products p = { .e = e };
-    cpu_add_product(c, &p, shared_gate, in, gate);
-    cpu_add_product(c, &p, cpu_matrix(c, layer, lead ? MODEL_LEAD_UP : MODEL_SHARED_UP), in, up);
+    if (shared_gate->data)
+        cpu_add_product(c, &p, shared_gate, in, gate);
+    cpu_add_product(c, &p, shared_up, in, up);
     if ((r = cpu_run_products(c, &p)) < 0)
         return r;
-    nn_ffn_act(gate, gate, up, n * width, h->act);
+    nn_ffn_act(gate, shared_gate->data ? gate : up, up, n * width, h->act);
     struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
     if ((r = cpu_one_product(c, cpu_matrix(c, layer, lead ? MODEL_LEAD_DOWN : MODEL_SHARED_DOWN), &hidden, tmp, e)) < 0)
         return r;

@@ -104,13 +104,13 @@ static int scale(struct engine *g, int layer, int n)
 static int run_op(struct engine *g, int layer, const struct op *o, const struct engine_token *tokens, int n, struct err *e)
 {
     const struct dense_backend *b = g->dense->backend;
-    int r = 0;
+    int r = 0, reads = model_is_lead(&g->h, layer) ? engine_layer_after(g, layer) : layer; /* what mixing tokens may hide */
     switch (o->kind) {
     case OP_ROUTE:
         return engine_route(g, layer, o->in[0] == OP_X, n, e);
     case OP_ATTN_NORM: case OP_ATTN_NORM_2: case OP_FFN_NORM:
-        if (o->out == OP_N && !g->c.no_prefetch && !model_is_lead(&g->h, layer))
-            r = engine_prefetch(g, layer, n, e);
+        if (o->out == OP_N && !g->c.no_prefetch && reads >= 0)
+            r = engine_prefetch(g, reads, n, e);
         return r < 0 ? r : b->norm(g->dense, layer, o->out == OP_N ? DENSE_NORM_ATTENTION : DENSE_NORM_FFN, g->x, n,
                                    o->out == OP_F && g->h.wkv_dim ? g->acc : g->xn, e);
     case OP_ADD:

@@ -54,6 +54,14 @@ int main(void)
     ops_places(&h, place);
     CHECK(place[0] == 0 && place[1] == 0 && place[2] == 1 && place[3] == 1 && place[4] == 2 && place[5] == 2);
     CHECK(model_blocks_fit(&h));
+    /* Blocks of one sublayer: those without a FFN are numbered after the others. */
+    struct model_hparams alone = { .n_layers = 3, .n_lead = 4, .blocks = "MFAMFMF" };
+    static const int order[] = { 3, 0, 4, 5, 1, 6, 2 };
+    for (int i = 0; i < 7; i++)
+        CHECK(model_layer_at(&alone, i) == order[i] && model_block_of(&alone, order[i]) == i);
+    CHECK(model_blocks_fit(&alone) && model_is_recurrent(&alone, 3) && model_has_kv(&alone, 4) && !model_has_kv(&alone, 1));
+    alone.n_layers = 4, alone.n_lead = 3;
+    CHECK(!model_blocks_fit(&alone));
     struct model_hparams bad = h;
     strcpy(bad.blocks, "acacc");
     CHECK(!model_blocks_fit(&bad));

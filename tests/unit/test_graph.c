@@ -40,6 +40,12 @@ static const struct family {
       { BASE, EXPERTS, .blocks = "caccac", .conv_width = 3, .n_lead = 2, .n_ff_lead = 128 } },
     { "granitehybrid", 128, "attn_norm ssm add ffn_norm ffn",
       { BASE, .blocks = "mamm", .conv_width = 4, .ssm_inner = 128, .ssm_state = 16, .ssm_heads = 8, .ssm_groups = 2 } },
+    { "nemotron_h", 128, "attn_norm attention add",
+      { BASE, .blocks = "MFMAFFF", .conv_width = 4, .ssm_inner = 128, .ssm_state = 16, .ssm_heads = 8, .ssm_groups = 2, .n_lead = 3,
+        .ffn_up = MODEL_FFN_UP_UNGATED } },
+    { "nemotron_h_moe", 128, "attn_norm ssm add",
+      { BASE, EXPERTS, .blocks = "FFAFMF", .conv_width = 4, .ssm_inner = 128, .ssm_state = 16, .ssm_heads = 8, .ssm_groups = 2, .n_lead = 2,
+        .n_ff_shared = 96, .ffn_up = MODEL_FFN_UP_UNGATED } },
     { "rwkv7", 64, "attn_norm wkv add ffn_norm shift ffn",
       { BASE, .wkv_dim = 16, .decay_rank = 8, .rate_rank = 8, .value_rank = 8, .gate_rank = 8, .layer_norm = 1 } },
     { "rwkv6", 64, "attn_norm wkv add ffn_norm shift ffn scale", { BASE, .wkv_dim = 16, .decay_rank = 8, .mix_rank = 4, .halve_period = 2,
@@ -124,9 +130,11 @@ static int needs(const struct model_hparams *h)
     ops_places(h, place);
     for (int l = 0; l < n; l++) {
         ops_mixer(h, l, &one);
-        ok &= (one.planes > 0) != (one.states > 0) && (one.row > 0) == (one.planes > 0) && (one.state > 0) == (one.states > 0);
-        ok &= place[l] == seen[one.states > 0]++ && one.q <= all.q && one.row <= all.row && one.made <= all.made && one.state <= all.state;
+        int kept = (one.planes > 0) + (one.states > 0);
+        ok &= kept == (model_letter(h, l) != 'F') && (one.row > 0) == (one.planes > 0) && (one.state > 0) == (one.states > 0);
+        ok &= place[l] == seen[one.states > 0] && one.q <= all.q && one.row <= all.row && one.made <= all.made && one.state <= all.state;
         ok &= (one.score_rows > 0) == (one.heads > 0) && (one.heads > 0) == (one.planes > 0);
+        seen[one.states > 0] += kept;
         planes += one.planes, states += one.states;
     }
     const struct budget_model m = { .h = *h, .shapes = { .n_ff = h->n_ff, .n_parts = 1 } };

@@ -1,5 +1,5 @@
-/* Mamba2 against its definition in double precision: convolution with bias and history, steps through a softplus, states of heads in groups,
- * gates before norms of groups; and that the state makes tokens one sequence. */
+/* Mamba2 against its definition in double precision: convolution with bias and history, steps through a softplus, states of heads in
+ * groups, gates before norms of groups; and that the state makes tokens one sequence. */
 #include "common/ops/ops.h"
 #include "common/ops/ssm.h"
 #include "tests/test.h"

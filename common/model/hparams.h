@@ -59,6 +59,7 @@ struct model_hparams {
     enum model_ffn_up ffn_up;
     enum model_router router;
     enum model_qk_norm qk_norm;
+    int qk_norm_after;           /* they are normed when they have been rotated */
     int qk_norm_optional;        /* layers without the norms' weights do without */
     int qkv_bias, output_bias;   /* queries, keys and values, attention's output must have biases; otherwise they may */
     int expert_bias;             /* routers and the experts' three matrices have biases */
@@ -69,6 +70,7 @@ struct model_hparams {
     int out_scale;               /* what leaves a layer may have a factor */
     int layer_norm;              /* norms subtract the mean and have biases: LayerNorm (arXiv:1607.06450) */
     int parallel;                /* attention and FFN see the same residual, and both are added to it; their norms may be one */
+    int no_pre_norms;            /* attention and FFN see the residual as it is */
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int output_norm_named_embd;  /* the file calls the output's norm token_embd_norm */
@@ -230,6 +232,8 @@ static inline struct model_hparams model_kind(const struct model_hparams *h, int
         k.n_kv_heads = h->n_kv_window;
         k.n_rot = h->n_rot_window;
     }
+    if (windowed && h->rope_theta_window > 0)
+        k.rope_mscale = 1;
     return k;
 }
 

@@ -130,11 +130,10 @@ static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out
     uint64_t rows = 0;
     if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at)
         return 0;
-    if (!h->mtp && (blk < 0 || blk >= model_depth(h)))
+    blk -= h->mtp;
+    if (blk < 0 || blk >= model_depth(h))
         return 0;
-    int layer = h->mtp ? blk - h->mtp : model_layer_at(h, blk);
-    if (layer < 0 || layer >= h->n_layers)
-        return 0;
+    int layer = model_layer_at(h, blk);
     struct model_hparams own = model_of_layer(h, layer);
     if (model_is_recurrent(h, layer) && !strncmp(t->name + at, "attn_qkv.", 9))
         return 0; /* one matrix of a recurrent layer */

@@ -31,7 +31,7 @@ struct model_arch {
     int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
                                   * expert_shared_count experts; 4 as feed_forward_length says; 5 as the key says */
     enum model_qk_norm qk_norm;
-    int qk_norm_optional;
+    int qk_norm_after, qk_norm_optional;
     int qkv_bias, output_bias;
     int expert_bias, sinks, ffn_norm_named_post;
     int act_only;                /* what the user states cannot replace the activation */
@@ -40,6 +40,7 @@ struct model_arch {
     int nope_period;             /* where there is a window */
     int nope;                    /* nope_period holds without a window too */
     int window;                  /* of a file that does not say */
+    int rope_window_plain;       /* layers with a window do not scale positions */
     float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
     int layer_norm, parallel;
     int positions;               /* learned; queries and keys do not rotate where nope_period is 1 */
@@ -50,7 +51,7 @@ struct model_arch {
     int ssm;                     /* 1: layers without kv heads are Mamba2; 2: so are blocks of one sublayer without FFN, whose widths are an
                                   * array */
     int no_width;                /* feed_forward_length may be absent: the experts' is taken */
-    int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
+    int no_pre_norms, post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
     int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */
     const char *const *more_keys; /* that no other knows; NULL: none */
 };

@@ -459,6 +459,12 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
 static void read_window(struct reader *rd, struct model_hparams *h)
 {
     int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, rd->a->window);
+    const struct gguf_key *pattern = gguf_find(rd->g, arch_key(rd, "attention.sliding_window_pattern"));
+    if (rd->r == 0 && rd->a->window_period > 0 && window > 0 && pattern && pattern->type == GGUF_ARRAY) {
+        read_pattern(rd, h);
+        h->nope_period = rd->a->nope_period ? h->window_period : 0;
+        return;
+    }
     if (rd->r == 0 && rd->a->ssm && !rd->a->nope) { /* Granite 4: whether queries and keys rotate */
         int rotates = 1, r = gguf_get_bool(rd->g, arch_key(rd, "rope.scaling.finetuned"), &rotates, rd->e);
         rd->r = r < 0 ? r : 0;
@@ -518,6 +524,8 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
     h->rope_mscale = 1;
     if (rd->a->rope_theta_window > 0 || gguf_find(rd->g, arch_key(rd, "rope.freq_base_swa")))
         h->rope_theta_window = read_float(rd, "rope.freq_base_swa", rd->a->rope_theta_window);
+    if (rd->a->rope_window_plain && h->window > 0 && h->rope_theta_window <= 0)
+        h->rope_theta_window = h->rope_theta;
     only_one(rd, "rope.scaling.attn_factor", "only 1 is supported");
     float factor = read_float(rd, "rope.scale_linear", 1);
     char *type = read_str(rd, arch_key(rd, "rope.scaling.type"));
@@ -610,7 +618,9 @@ static void read_shared(struct reader *rd, struct model_hparams *h)
 {
     int kind = rd->a->shared_expert, stated = kind == 3 ? read_int(rd, "expert_shared_count", 0, MODEL_MAX_EXPERTS, -1) : 0;
     h->shared_gated = kind == 1;
-    if (kind != 3 && kind != 5)
+    if (kind == 5)
+        only_int(rd, "expert_shared_count", 1, "the file says how wide one is");
+    else if (kind != 3)
         only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
     if (kind == 4) {
         h->n_ff_shared = h->n_ff;
@@ -788,6 +798,8 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.layer_norm = rd.a->layer_norm;
     h.parallel = rd.a->parallel;
     h.post_norms = rd.a->post_norms;
+    h.no_pre_norms = rd.a->no_pre_norms;
+    h.qk_norm_after = rd.a->qk_norm_after;
     h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
     h.output_norm_named_embd = rd.a->short_conv;
     char *name = read_str(&rd, "general.name");

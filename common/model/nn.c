@@ -35,6 +35,10 @@ void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 void nn_norm(float *out, const float *x, const float *w, const float *b, int n, const struct model_hparams *h)
 {
     double sum = 0, squares = 0;
+    if (h->no_pre_norms && !w) {
+        memmove(out, x, (size_t)n * sizeof *x);
+        return;
+    }
     if (!h->layer_norm) {
         nn_rmsnorm(out, x, w, n, h->rms_eps);
         return;

@@ -63,6 +63,11 @@ struct pre {
 #define KIMI     HAN "+|[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "*" KIMI_LOWER "+" ENGLISH "?|" \
                  "[^\\r\\n\\p{L}\\p{N}]?" KIMI_UPPER "+" KIMI_LOWER "*" ENGLISH "?|\\p{N}{1,3}|" OTHERS "[\\r\\n]*" LINES
 
+/* Jais 2's: as Llama 3's, but runs of white space are cut in powers of two. */
+#define RUN(...) "|" SPACE "{" #__VA_ARGS__ "}(?![^" WS "])"
+#define JAIS2    ENGLISH "|" WORD "\\p{N}{1,3}|" OTHERS "[\\r\\n]*|" SPACE "*[\\r\\n]+" RUN(512) RUN(256) RUN(128) RUN(64) \
+                 RUN(32) RUN(16) RUN(8) RUN(4) RUN(1,2) "|" SPACE
+
 static const char *const sets[][MOST] = {
     { GPT2 }, { LLAMA3 }, { QWEN2 },
     { ENGLISH "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" LINES },
@@ -85,12 +90,12 @@ static const char *const sets[][MOST] = {
     { "[^\\n]+|\\n+", QWEN2 },
     { ENGLISH "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" OTHERS "[\\r\\n/]?|" SPACE "*[\\r\\n]" SPACES },
     { "\\p{N}{1,3}", BY("\\p{N}+") },
-    { KIMI },
+    { KIMI }, { JAIS2 },
 };
 enum { WHOLE = PRE_WHOLE, BOS = PRE_BOS, IDS = PRE_IDS, NFC = PRE_NFC };
 enum { S_GPT2, S_LLAMA3, S_QWEN2, S_QWEN35, S_GPT4O, S_TEKKEN, S_DIGITS, S_FALCON, S_DEFAULT, S_DEEPSEEK_LLM, S_DEEPSEEK_CODER,
        S_DEEPSEEK3, S_LINES, S_SENTENCE, S_VIKING, S_COHERE2, S_SUPERBPE, S_BAILING, S_SEED, S_UFAKZEKA, S_LAGUNA, S_EXAONE_MOE,
-       S_MINICPM5, S_KIMI };
+       S_MINICPM5, S_KIMI, S_JAIS2 };
 
 static const struct {
     const char *name;
@@ -119,7 +124,7 @@ static const struct {
     { "tiny_aya", S_COHERE2, 0 }, { "cohere2moe", S_COHERE2, 0 }, { "superbpe", S_SUPERBPE, 0 },
     { "bailingmoe", S_BAILING, 0 }, { "bailingmoe2", S_BAILING, 0 }, { "llada-moe", S_BAILING, 0 },
     { "seed-coder", S_SEED, 0 }, { "ufakzeka", S_UFAKZEKA, 0 }, { "laguna", S_LAGUNA, 0 }, { "exaone-moe", S_EXAONE_MOE, 0 },
-    { "minicpm5", S_MINICPM5, WHOLE }, { "kimi-k2", S_KIMI, WHOLE | IDS },
+    { "minicpm5", S_MINICPM5, WHOLE }, { "kimi-k2", S_KIMI, WHOLE | IDS }, { "jais-2", S_JAIS2, 0 },
 };
 
 /* Each allocation is preceded by its size. */

@@ -13,13 +13,18 @@ enum { BATCH = FORWARD_BATCH, ITEM = 8 };
 static void place(const struct forward *f, float *q, float *k, float *v, int pos)
 {
     const struct model_hparams *h = &f->own;
-    nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], f->w[MODEL_ATTN_Q_NORM], h);
-    nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], f->w[MODEL_ATTN_K_NORM], h);
+    const float *q_norm = f->w[MODEL_ATTN_Q_NORM], *k_norm = f->w[MODEL_ATTN_K_NORM];
+    nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], h->qk_norm_after ? NULL : q_norm, h);
+    nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], h->qk_norm_after ? NULL : k_norm, h);
     nn_values(v, f->w[MODEL_ATTN_V_BIAS], h);
     const float *freqs = f->freqs + (model_has_window(h, f->layer) ? f->h->n_rot / 2 : 0);
     if (model_rotates(h, f->layer)) {
         nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
         nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+    }
+    if (h->qk_norm_after) {
+        nn_heads(q, h->n_heads, NULL, q_norm, h);
+        nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
     }
     float scale = nn_query_scale(h, pos);
     for (size_t i = 0; scale != 1 && i < (size_t)(h->n_heads * h->head_dim); i++)

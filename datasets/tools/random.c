@@ -33,6 +33,14 @@ static const struct family families[] = {
     { .arch = "gemma2", .key_length = 1, .window = 1, .softcaps = 1 },
     { .arch = "gemma3", .key_length = 1, .window = 1 },
     { .arch = "gemma4", .expert_width = 1, .window = 1, .kinds = 1 },
+    { .arch = "olmo2", .untied = 1, .window = 2 },
+    { .arch = "exaone4", .key_length = 1, .window = 2 },
+    { .arch = "glm4", .untied = 1, .rope_share = 2, .fused = 2 },
+    { .arch = "hunyuan-moe", .experts = 1, .expert_width = 1, .shared = 1 },
+    { .arch = "minimax-m2", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 4, .rope_share = 2, .sigmoid = 1 },
+    { .arch = "bailingmoe2", .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .lead = 1, .rope_share = 2, .joined = 1,
+      .sigmoid = 1 },
+    { .arch = "jais2", .rope_share = 1, .ungated = 1, .untied = 1, .layer_norm = 1, .biased = 1 },
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
@@ -140,7 +148,9 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
         return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->qk_norms && model_role_at(h, role, layer) == MODEL_OPTIONAL);
     if (role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_DOWN_BIAS)
         return model_role_at(h, role, layer) == MODEL_REQUIRED ||
-               ((s->ffn_biases || s->family->positions) && model_role_at(h, role, layer) == MODEL_OPTIONAL);
+               ((s->ffn_biases || s->family->positions || s->family->biased) && model_role_at(h, role, layer) == MODEL_OPTIONAL);
+    if (s->family->biased && (role == MODEL_ATTN_OUTPUT_BIAS || (role >= MODEL_ATTN_Q_BIAS && role <= MODEL_ATTN_V_BIAS)))
+        return 1;
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs || s->family->kinds;
     if (s->family->kinds && role == MODEL_ATTN_V)
@@ -235,7 +245,7 @@ static int add_named(struct make *m, const struct shape *s, struct make_tensor *
 /* Parts of a fused tensor: the last part stands for all. 0: the tensor is not there by itself. */
 static int fuse(const struct model_hparams *h, const struct family *f, enum model_role role, struct make_tensor *t)
 {
-    if (((f->fused || f->joined) && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K)) ||
+    if (((f->fused == 1 || f->joined) && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K)) ||
         ((f->fused || f->ungated) && (role == MODEL_FFN_GATE || role == MODEL_FFN_GATE_BIAS)))
         return 0;
     if (f->wkv && role == MODEL_FFN_UP) {
@@ -244,7 +254,7 @@ static int fuse(const struct model_hparams *h, const struct family *f, enum mode
     }
     if (f->fused && role == MODEL_FFN_UP)
         t->dims[1] *= 2;
-    if ((f->fused || f->joined) && role == MODEL_ATTN_V) {
+    if ((f->fused == 1 || f->joined) && role == MODEL_ATTN_V) {
         char *end = strstr(t->name, "attn_v.");
         snprintf(end, sizeof t->name - (size_t)(end - t->name), "attn_qkv.weight");
         t->dims[1] = (uint64_t)(model_q_dim(h) + 2 * h->n_kv_heads * h->head_dim);
@@ -496,7 +506,8 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
+                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "olmo2", "exaone4",
+                                         "glm4", "hunyuan-moe", "minimax-m2", "bailingmoe2", "jais2", "smollm3", "granite",
                                          "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
                                          "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "nemotron_h",
                                          "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };

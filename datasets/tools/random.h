@@ -17,19 +17,20 @@ struct family {
     int expert_width;           /* of experts, apart from feed_forward_length */
     int shared;                 /* an expert that every token uses, as wide as it says */
     int untied;                 /* a head of its own */
-    int window;                 /* layers that see one */
+    int window;                 /* layers that see one; 2: which ones is an array */
     int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys;
-                                 * 2: that of layers before the experts' alone; 3: neither that nor a function */
+                                 * 2: that of layers before the experts' alone; 3: neither that nor a function; 4: no key */
     int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
     int rope_share;             /* rope.dimension_count is a head over it */
-    int fused;                  /* attn_qkv, and ffn_up has Gate too */
+    int fused;                  /* attn_qkv, and ffn_up has Gate too; 2: that alone */
     int ungated;                /* no Gate */
     int delta;                  /* recurrent layers: twice as many heads of values as of keys; 2: Qwen3.5's keys */
     int layer_norm;             /* the key of its eps */
     int positions;              /* learned ones; neither rotation nor eps nor kv heads are stated, and all biases are there */
     int joined;                 /* attn_qkv */
+    int biased;                 /* every matrix of attention and FFN has a bias */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
     int conv;                   /* two of three layers or so are short convolutions */

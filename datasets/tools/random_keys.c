@@ -65,6 +65,8 @@ static int put_lead(struct make *m, const struct shape *s, struct err *e)
 {
     const char *a = s->family->arch;
     int r;
+    if (s->family->lead == 4)
+        return 0;
     if (s->family->lead == 3) {
         if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0 ||
             (r = put_f32(m, a, "expert_weights_scale", 2.5, e)) < 0)
@@ -162,6 +164,17 @@ static int put_blocks(struct make *m, const struct shape *s, struct err *e)
     if (r == 0 && s->family->ssm == 2)
         r = put_f32(m, a, "attention.layer_norm_epsilon", s->eps, e);
     return r < 0 ? r : put_bool(m, a, "rope.scaling.finetuned", 0, e);
+}
+
+/* As a model of many layers has it, all but every fourth. */
+static int put_pattern(struct make *m, const struct shape *s, struct err *e)
+{
+    uint8_t window[MODEL_MAX_LAYERS];
+    char name[96];
+    for (int l = 0; l < s->layers; l++)
+        window[l] = (l + 1) % 4 != 0;
+    snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", s->family->arch);
+    return make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
 }
 
 static int put_latent(struct make *m, const struct shape *s, struct err *e)
@@ -277,7 +290,8 @@ static int put_attention(struct make *m, struct shape *s, struct err *e)
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
     if ((f->latent && (r = put_latent(m, s, e)) < 0) || (f->delta && (r = put_delta(m, s, e)) < 0) ||
-        ((f->conv || f->ssm) && (r = put_blocks(m, s, e)) < 0) || (f->kinds && (r = put_kinds(m, s, e)) < 0))
+        ((f->conv || f->ssm) && (r = put_blocks(m, s, e)) < 0) ||
+        (f->window == 2 && s->window > 0 && (r = put_pattern(m, s, e)) < 0) || (f->kinds && (r = put_kinds(m, s, e)) < 0))
         return r;
     if (!f->latent && !f->kinds && (f->key_length || s->head_dim * s->heads != s->d_model) &&
         ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||

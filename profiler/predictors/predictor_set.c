@@ -788,7 +788,7 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
         r = err_set(e, ERR_UNSUPPORTED,
                     "'%s': with activation silu every neuron is active: there is nothing to predict (trace --silence makes "
                     "thresholds, below which neurons are silent)", p->info->path);
-    else if (m->h.layer_norm)
+    else if (m->h.layer_norm || m->h.no_pre_norms)
         r = err_set(e, ERR_UNSUPPORTED, "'%s': predictors see what RMSNorm gives, and the norms of the architecture '%s' are others",
                     p->info->path, m->h.arch);
     else if (model_has_alone(h))

@@ -162,6 +162,7 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
     const struct cpu *c = a->cpu;
     const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
     const struct dense_memory *m = &c->c.memory;
+    const float *q_norm = cpu_vector(c, a->layer, MODEL_ATTN_Q_NORM), *k_norm = cpu_vector(c, a->layer, MODEL_ATTN_K_NORM);
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
     (void)worker;
     for (int t = begin; t < end; t++) {
@@ -173,13 +174,17 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
                    (size_t)h->head_dim * sizeof *q);
         if (!cpu_matrix(c, a->layer, MODEL_ATTN_V)->data)
             memcpy(v, k, (size_t)kv_dim * sizeof *v);
-        nn_heads(q, h->n_heads, cpu_vector(c, a->layer, MODEL_ATTN_Q_BIAS), cpu_vector(c, a->layer, MODEL_ATTN_Q_NORM), h);
-        nn_heads(k, h->n_kv_heads, cpu_vector(c, a->layer, MODEL_ATTN_K_BIAS), cpu_vector(c, a->layer, MODEL_ATTN_K_NORM), h);
+        nn_heads(q, h->n_heads, cpu_vector(c, a->layer, MODEL_ATTN_Q_BIAS), h->qk_norm_after ? NULL : q_norm, h);
+        nn_heads(k, h->n_kv_heads, cpu_vector(c, a->layer, MODEL_ATTN_K_BIAS), h->qk_norm_after ? NULL : k_norm, h);
         nn_values(v, cpu_vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
         if (model_rotates(h, a->layer)) {
             const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? c->c.h->n_rot / 2 : 0);
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
             nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
+        }
+        if (h->qk_norm_after) {
+            nn_heads(q, h->n_heads, NULL, q_norm, h);
+            nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
         }
         float scale = nn_query_scale(h, tok->pos);
         for (int i = 0; scale != 1 && i < q_dim; i++)

@@ -161,8 +161,9 @@ static void put_item(struct point *p, const struct hw *h, enum hwdb_kind k, cons
 static int put_all(FILE *f, const struct hw *h, const struct hw_sources *s, struct err *e)
 {
     const struct hw_source *const of[HWDB_KINDS] = { &s->device, s->classes, s->compute, s->memory,
-                                                     s->storage, s->accels, s->accel_points };
-    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->accels }; /* conditions' are their points' */
+                                                     s->storage, s->accels, s->accel_points, s->joint };
+    /* Conditions' are their points'. */
+    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->joint, s->accels };
     int failed = 0;
     for (int k = 0; k < HWDB_KINDS; k++) {
         const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);

@@ -28,6 +28,7 @@ enum { STORAGE,
        COMPUTE,
        N_TABLES,
        ENGINE = N_TABLES,
+       JOINT,
        N_NAMES,
        WORK = N_NAMES, /* goes with compute */
        N_PROBES };
@@ -35,8 +36,8 @@ enum { STORAGE,
 #define QUICK_RANGE (128ull << 20)
 #define LEAST_RANGE (8ull << 20)
 #define LEAST_MEMORY_RANGE (8ull << 20)
-static const char *const table_names[N_NAMES] = { "storage", "memory", "compute", "engine" };
-#define TABLE_LIST "storage, memory, compute, engine"
+static const char *const table_names[N_NAMES] = { "storage", "memory", "compute", "engine", "joint" };
+#define TABLE_LIST "storage, memory, compute, engine, joint"
 
 struct args {
     const char *db, *device, *storage, *only, *types, *description, *cpu, *engine, *engine_cache;
@@ -69,7 +70,8 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "quick", .type = OPT_FLAG, .dest = &a->quick,
           .help = "A sparse grid in well under half a minute, for a first look and for CI." },
         { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST",
-          .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute, and engine where --engine has one" },
+          .help = "Which tables to measure, separated by commas.",
+          .def = "storage,memory,compute,joint, and engine where --engine has one" },
         { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
           .help = "Accelerator to measure beside the processor: none, opencl or opencl:N, as 'thermo-run engines' lists them; auto: the "
                   "first that is no CPU. Its products and FFNs by type, shape and tokens, launches, copies, bandwidth alone and with the "
@@ -90,7 +92,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
           .def = "several times the last-level cache, 1 GiB or an eighth of the machine's memory at most" },
         { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600,
           .help = "Time for each point, over all its repetitions.",
-          .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
+          .def = "storage 0.5, memory 0.35, compute 0.1, joint 0.3; quick: 0.15, 0.1, 0.03, 0.2" },
         { .name = "patience", .type = OPT_DOUBLE, .dest = &a->patience, .arg = "S", .max = 86400,
           .help = "Most seconds to spend, beyond those of a clean run, on waiting until other programs rest and on measuring again "
                   "what they disturbed. 0: everything is measured once, and marked where it was disturbed.",
@@ -111,10 +113,10 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .synopsis = "",
         .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
                  "arithmetic, memory bandwidth in sweeps and by random rows, an accelerator, storage over block size, queue depth, lanes, "
-                 "range and backend. Raw samples are stored beside the summaries, with their conditions. Nothing else should "
-                 "run meanwhile: the processors' time of other programs is watched, what they disturbed is measured again, and "
-                 "tables for which that did not help are marked; plans made of them say so. The test file is unlinked as "
-                 "soon as it is open.",
+                 "range and backend, and what reading and computing cost each other at once. Raw samples are stored beside the summaries, "
+                 "with their conditions. Nothing else should run meanwhile: the processors' time of other programs is watched, what they "
+                 "disturbed is measured again, and tables for which that did not help are marked; plans made of them say so. The test file "
+                 "is unlinked as soon as it is open.",
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
                     "thermo-profile hardware --db hw.sqlite --device phone --storage /data/local/tmp --range 2GiB\n"
                     "thermo-profile hardware --db hw.sqlite --device ci --quick --only compute,memory\n"
@@ -259,7 +261,7 @@ static int choose_accel(struct session *s, int *wanted, struct err *e)
 static int make_probes(struct session *s, struct err *e)
 {
     static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
-        probe_storage_new, probe_memory_new, probe_compute_new, probe_accel_new, probe_work_new
+        probe_storage_new, probe_memory_new, probe_compute_new, probe_accel_new, probe_joint_new, probe_work_new
     };
     const struct args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
@@ -313,7 +315,7 @@ static int print_dry_run(const struct session *s, struct err *e)
         js_append(tables, t);
         if (!s->a.json)
             print("%-8s %4d points x %d, about %.0f s\n", p->table, p->n_points, p->reps, probe_expected_seconds(p));
-        disk += p->disk_bytes;
+        disk = p->disk_bytes > disk ? p->disk_bytes : disk; /* one file after the other */
         memory = p->memory_bytes > memory ? p->memory_bytes : memory;
     }
     js_set(root, "tables", tables);
@@ -361,7 +363,7 @@ static int measure(struct session *s, struct err *e)
 static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
 {
     static const enum hw_table table_of[N_PROBES] = { [STORAGE] = HW_STORAGE, [MEMORY] = HW_MEMORY, [COMPUTE] = HW_COMPUTE,
-                                                      [WORK] = HW_COMPUTE, [ENGINE] = HW_ACCELERATOR };
+                                                      [WORK] = HW_COMPUTE, [ENGINE] = HW_ACCELERATOR, [JOINT] = HW_JOINT };
     struct hw_conditions seen[HW_TABLES] = { { .watched = 0 } };
     uint64_t n[HW_TABLES] = { 0 };
     int r = 0;

@@ -346,6 +346,7 @@ static void *find_point(struct row *r, struct device *d)
         struct hw_storage storage;
         struct hw_accel accel;
         struct hw_accel_point accel_point;
+        struct hw_joint joint;
         struct hw_memory memory;
         struct hw_conditions conditions;
     } key;
@@ -507,7 +508,7 @@ static int read_row(struct import *im, struct row *r)
     while (kind < HWDB_KINDS && strcmp(hwdb_table((enum hwdb_kind)kind)->name, r->cell[TABLE]) != 0)
         kind++;
     if (kind == HWDB_KINDS)
-        bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point, conditions",
+        bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point, joint, conditions",
             r->cell[TABLE]);
     int origin = HW_MEASURED;
     while (origin <= HW_ESTIMATED && strcmp(hw_origin_name((enum hw_origin)origin), r->cell[ORIGIN]) != 0)

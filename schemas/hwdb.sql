@@ -8,7 +8,7 @@
 --   * Units stand in column names. bytes are bytes, ns are nanoseconds, hz are 1/s. NULL: not known.
 --   * Times are UTC, ISO 8601. Names compare byte by byte.
 --   * Every point belongs to one run. Points are never updated: a later run adds points of its own,
---     and a reader takes, table by table (compute, memory, storage, accelerator), all points of the
+--     and a reader takes, table by table (compute, memory, storage, joint, accelerator), all points of the
 --     newest run (largest id) of the device that has any in that table; of memory, of the newest that
 --     has rows of engines 'cpu', and of the newest that has others. One exception: an import
 --     replaces the device's former import, for its CSV file is the record.
@@ -184,6 +184,29 @@ CREATE TABLE storage (
 CREATE UNIQUE INDEX storage_key ON storage
     (run_id, backend, pattern, block_bytes, queue_depth, lanes, range_bytes, ifnull(core_class_id, 0));
 
+-- What reading and computing cost each other: threads that multiply rows of weights in memory, while a queue of reads is kept full, or
+-- reads are asked for at a share of the rate that they have with idle cores. With io_uring the first of these threads submits and reaps
+-- between its rows, with pread queue_depth threads more read. What was read is multiplied before its buffer is used again. Each ratio is
+-- of phases that followed each other; more than 1 is noise, and stored as 1.
+CREATE TABLE joint (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    backend         TEXT NOT NULL CHECK (backend IN ('pread', 'io_uring')), -- [key backend=io_uring]
+    block_bytes     INTEGER NOT NULL CHECK (block_bytes BETWEEN 1 AND 1099511627776), -- [key block]
+    queue_depth     INTEGER NOT NULL CHECK (queue_depth BETWEEN 1 AND 65536), -- [key depth] reads in flight, and buffers
+    threads         INTEGER NOT NULL CHECK (threads BETWEEN 1 AND 65536), -- [key threads] that compute, on the fastest cores
+    load_percent    INTEGER NOT NULL CHECK (load_percent BETWEEN 1 AND 100), -- [key load=100] of the rate with idle cores; 100: no pause
+    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),                     -- [field] read beside the rows
+    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),            -- [field]
+    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),                     -- [field]
+    read_rate_ratio REAL NOT NULL CHECK (read_rate_ratio > 0 AND read_rate_ratio <= 1), -- [field] reads beside the rows / with idle cores
+    row_rate_ratio  REAL NOT NULL CHECK (row_rate_ratio > 0 AND row_rate_ratio <= 1), -- [field] rows beside the reads / without reads
+    page_bytes      INTEGER CHECK (page_bytes BETWEEN 1 AND 1099511627776), -- [field] of the memory that reads arrived in
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')), -- [note]
+    source          TEXT,
+    UNIQUE (run_id, backend, block_bytes, queue_depth, threads, load_percent)
+) STRICT;
+
 CREATE TABLE accelerator (
     id                INTEGER PRIMARY KEY,
     run_id            INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
@@ -218,7 +241,7 @@ CREATE TABLE accelerator_point (
 -- whole run, so drift (heat, garbage collection of the flash) shows in t_s.
 CREATE TABLE sample (
     run_id        INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    table_name    TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator_point')),
+    table_name    TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'joint', 'accelerator_point')),
     row_id        INTEGER NOT NULL, -- of that table
     seq           INTEGER NOT NULL CHECK (seq >= 0),
     value         REAL NOT NULL CHECK (value > 0),
@@ -249,6 +272,12 @@ CREATE VIEW v_storage AS
     FROM storage p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
          LEFT JOIN core_class c ON c.id = p.core_class_id
     ORDER BY 1, 2, 3, 5, 9, 8, 7, 6;
+CREATE VIEW v_joint AS
+    SELECT d.name AS device, r.id AS run, backend, block_bytes / 1024 AS block_kib, queue_depth, threads, load_percent,
+           round(bytes_per_s_p50 / 1e6, 1) AS mb_per_s, round(100 * read_rate_ratio, 1) AS reads_percent,
+           round(100 * row_rate_ratio, 1) AS rows_percent, p.origin
+    FROM joint p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    ORDER BY 1, 2, 3, 6, 4, 5, 7;
 CREATE VIEW v_accelerator AS
     SELECT d.name AS device, r.id AS run, a.engine, p.op, p.rows, p.cols, p.batch, round(p.ns_p50 / 1e3, 1) AS us,
            round(2e0 * p.rows * p.cols * p.batch / p.ns_p50, 2) AS gflop_per_s, p.origin
@@ -267,6 +296,8 @@ CREATE VIEW v_origin AS -- what each figure of an imported device rests on
     FROM memory p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
     UNION ALL SELECT d.name, 'storage.' || p.pattern || '.' || p.block_bytes || '.' || p.range_bytes, p.origin, p.source
     FROM storage p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    UNION ALL SELECT d.name, 'joint.' || p.backend || '.' || p.block_bytes || '.' || p.threads, p.origin, p.source
+    FROM joint p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
     UNION ALL SELECT d.name, 'accelerator.' || p.engine, p.origin, p.source
     FROM accelerator p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id;
 
@@ -309,7 +340,7 @@ CREATE VIEW v_calibration AS
 -- The shares are the largest of any window of samples that was kept; NULL: nothing, or nobody watched.
 CREATE TABLE conditions (
     run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator')), -- [key table]
+    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'joint', 'accelerator')), -- [key table]
     measured_at     TEXT NOT NULL CHECK (length(measured_at) BETWEEN 1 AND 63), -- [note] when its run began
     marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63), -- [note]
     others          REAL CHECK (others > 0),          -- [note] CPU time of other programs / time of all CPUs

@@ -37,7 +37,7 @@ TERMS = ("attention", "ffn", "head")
 # How each case's model is made ({model}, {words}, {routes}: paths), traced, and what its runs decode.
 CASES = {
     "embedded": {"limits": "14MiB 18MiB 28MiB", "trace": ["--prompts", STORIES], "text": HELD_OUT},
-    "smollm2": {"limits": "64MiB 80MiB 128MiB", "trace": ["--prompts", STORIES, "--max-tokens", "1024"], "text": HELD_OUT},
+    "smollm2": {"limits": "68MiB 80MiB 128MiB", "trace": ["--prompts", STORIES, "--max-tokens", "1024"], "text": HELD_OUT},
     "1b": {"limits": "340MB 470MB 800MB", "make": ["--shape", "llama-1b", "--setting", "trained"], "text": HELD_OUT,
            "trace": ["--prompts", STORIES, "--max-tokens", "4096", "--ctx", "256", "--samples", "0"]},
     "7b": {"limits": "2000MB 2500MB 4800MB", "make": ["--shape", "mistral-7b", "--setting", "trained"], "text": HELD_OUT,

@@ -100,7 +100,7 @@ check "Z3 only in solve_z3.c, paper_z3.c and refute.c" only 'z3[a-z_]*\.h' 'plan
 check "jansson only in its wrapper" only 'jansson\.h' 'common/(base/js|plan/plan_fields_read)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/base/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'
-check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_disk)\.c'
+check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_(disk|joint))\.c'
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c'
 check "libedit only in its wrapper" only 'histedit\.h' 'runtime/typed_edit\.c'
 check "libmicrohttpd only in its wrapper" only 'microhttpd\.h' 'server/http\.c'

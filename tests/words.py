@@ -57,7 +57,6 @@ NAMES = [
     (r'hurdle', 'incumbent'),
     (r'exempt', 'always'),
     (r'feeder', 'predictor_prefetch'),
-    (r'tax', 'io_cpu'),
     (r'turns', 'contention'),
     (r'keeping', 'cache_overhead'),
     (r'rates_ease', 'rates_relax'),

@@ -15,8 +15,8 @@
 #define SCHEDULE_DOWN_ROWS   512           /* rows of Down before a worker looks for other work: (M19) */
 #define SCHEDULE_OWN_ROWS    128           /* the same, of neurons that the worker computed itself */
 #define SCHEDULE_TILES       2             /* neighbouring column tiles of Down that a worker takes at a time: (M18) */
-#define SCHEDULE_READS_AHEAD 16            /* in flight when attention begins, (M5): the device is busy, and more start between
-                                            * attention's products */
+#define SCHEDULE_READS_AHEAD 16            /* in flight when attention begins: the device is busy, and more start between attention's
+                                            * products */
 #define SCHEDULE_PIECE_BYTES POOL_PIECE_BYTES /* of weights or of K and V that a worker takes of a dense product, at least: (M17) */
 
 /* Parts that a row of Down is summed in by so many threads, one column tile for each: (M18). */

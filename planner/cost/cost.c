@@ -206,12 +206,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     const uint32_t *type = s->type;
     int d = in->h.d_model;
     enum hw_pattern pattern = c->mode != PLAN_DENSE ? HW_RANDOM : HW_SEQ;
-    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ends = c->depth,
-                            .ffn_factor = hw_correction(hw, HW_FFN), .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
-    if (r.cores == 0)
-        r.cores = c->threads + c->lanes;
-    if (c->backend == HW_URING)
-        r.cores = c->threads;
+    struct cost_rates r = { .threads = c->threads, .depth = c->depth, .ends = c->depth,
+                            .ffn_factor = hw_correction(hw, HW_FFN), .io_factor = hw_correction(hw, HW_IO) };
     r.gate_ns = cost_product_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
     r.scattered_ns = c->mode == PLAN_PREDICTED ? cost_product_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = cost_product_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
@@ -433,21 +429,21 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
     const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
     double late = missing(c, f) - foreseen(c, f), early = is_early(c, f) ? foreseen(c, f) + f->early[REPLAY_AHEAD_WASTED] : 0;
     if (!how) {
-        o = (struct cost_cold){ late, late, late * r->cold_bytes, late * r->cold_cpu_ns, cost_reads_ns(&r->cold, late),
-                                cost_exposed_ns(late, cost_reads_ns(&r->cold, 1)), r->together[0], 0 };
+        o = (struct cost_cold){ late, late, late * r->cold_bytes, late * r->beside[0].lost_ns, cost_reads_ns(&r->cold, late),
+                                cost_exposed_ns(late, cost_reads_ns(&r->cold, 1)), r->beside[0].kept, 0 };
     } else {
         o.reads = late * (double)how->reads;
         o.units = late * (double)how->units;
         for (int k = 0; k < r->n_lengths; k++) {
-            o.cpu_ns += late * (double)how->at[k] * r->joined_cpu_ns[k];
-            o.together += (double)how->at[k] / (double)how->reads * r->together[k];
+            o.lost_ns += late * (double)how->at[k] * r->beside[k].lost_ns;
+            o.kept += (double)how->at[k] / (double)how->reads * r->beside[k].kept;
         }
         o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
         o.ns = cost_joined_ns(r->joined, how, late);
         o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
     }
     o.bytes += early * r->cold_bytes;
-    o.cpu_ns += early * r->cold_cpu_ns;
+    o.lost_ns += early * r->beside[0].lost_ns;
     if (f->at_once)
         burst_reads(c, r, f, &o);
     *out = o;
@@ -463,34 +459,24 @@ static struct burst burst_of(const struct cost_choice *c, const struct cost_rate
                              const struct replay_group *g, double window_ns)
 {
     double early_ns = r->io_factor * cost_reads_ns(&r->cold, (double)g->early), left_ns = cost_left_ns(early_ns, window_ns);
-    double waited = cost_late_reads((double)(g->late + g->foreseen), (double)g->foreseen, left_ns, early_ns, r->together[0]);
+    double waited = cost_late_reads((double)(g->late + g->foreseen), (double)g->foreseen, left_ns, early_ns, r->together);
     return (struct burst){ left_ns, r->io_factor * late_ns(c, r, f, (double)g->late),
-                           r->ffn_factor * l->compute_ns * cost_tail_share(waited, f->tiles, r->ends, r->together[0]) };
+                           r->ffn_factor * l->compute_ns * cost_tail_share(waited, f->tiles, r->ends, r->together) };
 }
 
-/* (M6) of experts, where work takes work_ns and reads in the mean io_ns. */
+/* (M6) of experts, where work takes work_ns and reads in the mean io_ns; reads keep so much of their rate beside processors that take
+ * cpu_ns. */
 static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
-                       double window_ns, double work_ns, double io_ns)
+                       double window_ns, double kept, double cpu_ns, double work_ns, double io_ns)
 {
     const struct replay_steps s = steps_of(c, f);
     double mean = s.n ? 0 : work_ns;
     for (int i = 0; i < s.n; i++) {
         const struct burst b = burst_of(c, r, l, f, &s.at[i], window_ns);
-        mean += (double)s.at[i].share * larger(work_ns, b.left + b.reads + b.tail);
+        double reads_ns = b.left + b.reads;
+        mean += (double)s.at[i].share * larger(work_ns, reads_ns + cost_slowed_ns(cpu_ns, reads_ns, kept) + b.tail);
     }
     return larger(0, mean - larger(work_ns, io_ns));
-}
-
-/* CPU time of the reads that are submitted before attention. */
-static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
-                           const struct cost_cold *cold)
-{
-    if (!f->ahead && !l->lookahead)
-        return 0;
-    double most = smaller(r->depth, SCHEDULE_READS_AHEAD), streams = smaller(f->stream_bytes / r->stream_block, most);
-    double singles = smaller(f->single_reads, most - streams), left = most - streams - singles;
-    double share = l->lookahead && cold->reads > 0 ? smaller(1, left / cold->reads) : 0;
-    return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }
 
 /* (M29) of neurons that are streamed, beyond t_stream - t_hidden. first_ns: what of the first buffers' reads attention does not hide. */
@@ -502,18 +488,10 @@ static double held_ns(const struct cost_rates *r, const struct cost_layer *l, co
                          row_ns > 0 ? r->down_ns / row_ns : 0);
 }
 
-/* (M33) of the reads of a flow. */
-static double turn_of(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f, const struct cost_cold *cold)
-{
-    double own_ns = l->unit_ns + r->unit_bytes * r->verify_ns_per_byte / r->threads;
-    double work_ns = f->reads * ((1 - f->copied) * own_ns + f->copied * r->admit_ns);
-    return cost_refill_ns(cold->reads, r->depth, cold->together, r->ffn_factor * work_ns, r->io_factor * cold->ns);
-}
-
 /* What processors do in a layer beside products, ns, without a calibration's factors; and the reads that it is for. */
 struct busy {
-    double reads, gate_bytes, streams, cpu_ns; /* cpu_ns: of all reads */
-    double submission, io_cpu, cache_overhead, verify, guess;
+    double reads, gate_bytes, streams, n; /* n: all reads */
+    double lost, cache_overhead, verify, guess;
 };
 
 INLINE struct busy busy_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
@@ -521,9 +499,9 @@ INLINE struct busy busy_of(const struct cost_choice *c, const struct cost_rates 
 {
     struct busy b = { .reads = missing(c, f), .gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes,
                       .streams = f->stream_bytes / r->stream_block };
-    b.cpu_ns = (b.streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
-    b.submission = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
-    b.io_cpu = cost_io_cpu_ns(1, b.cpu_ns, r->threads, r->cores);
+    double streams = b.streams + f->predictor_bytes / r->stream_block;
+    b.n = streams + f->single_reads + cold->reads;
+    b.lost = cost_lost_ns(streams, r->stream_beside.lost_ns) + cost_lost_ns(f->single_reads, r->beside[0].lost_ns) + cold->lost_ns;
     b.cache_overhead = cost_cache_overhead_ns(f->lookups, r->lookup_ns, b.reads * f->copied, r->admit_ns, r->threads);
     b.verify = cost_verify_ns(b.gate_bytes + b.reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
     b.guess = is_early(c, f) ? f->early[REPLAY_AHEAD_STEPS] * l->guess_ns : 0;
@@ -534,7 +512,7 @@ INLINE struct busy busy_of(const struct cost_choice *c, const struct cost_rates 
 struct waits {
     double stream, single, last;            /* without a calibration's factors */
     double known, early, left, early_left;  /* before activations are known; what attention does not hide of it */
-    double window, first, turn, reads;
+    double window, first, reads, waited, kept; /* waited: of reads, without what computing takes */
     int in_order;                           /* dense mode, and nothing but streams */
 };
 
@@ -568,8 +546,10 @@ INLINE struct waits waits_of(const struct cost_choice *c, const struct cost_rate
     w.in_order = c->mode == PLAN_DENSE && b->reads <= 0 && b->streams > 0;
     if (w.in_order)
         w.first = w.left + held_ns(r, l, f, b->verify, smaller(w.known, r->io_factor * buffers_ns) - (w.known - w.left));
-    w.turn = f->at_once || c->mode == PLAN_DENSE ? 0 : turn_of(r, l, f, cold);
-    w.reads = larger(w.left, w.first) + w.early_left + r->io_factor * (cold->ns - w.last) + w.turn;
+    const double beside = r->io_factor * (cold->ns - w.last), all = w.stream + w.single + cold->ns;
+    w.reads = larger(w.left, w.first) + w.early_left + beside;
+    w.waited = w.left + w.early_left + beside;
+    w.kept = all > 0 ? (w.stream * r->stream_beside.kept + w.single * r->beside[0].kept + cold->ns * cold->kept) / all : cold->kept;
     return w;
 }
 
@@ -582,7 +562,7 @@ static void ffn_values(const struct cost_rates *r, const struct cost_layer *l, c
     v[V_t_ffn] = cost_work_ns(o), v[V_t_cpu] = larger(o->ffn_compute_ns, o->ffn_memory_ns);
     v[V_t_rows] = k * (l->compute_ns - l->start_ns - l->contention_ns), v[V_t_start] = k * l->start_ns;
     v[V_t_lock] = k * l->contention_ns, v[V_ffn_jobs] = l->jobs, v[V_tau_lock] = r->turn_ns;
-    v[V_t_io_cpu] = k * b->io_cpu, v[V_t_submission] = k * b->submission, v[V_t_guess] = k * b->guess;
+    v[V_t_lost] = k * b->lost, v[V_t_guess] = k * b->guess;
     v[V_t_cache] = k * b->cache_overhead, v[V_lookups] = f->lookups, v[V_copied] = b->reads * f->copied;
     v[V_tau_lookup] = r->lookup_ns, v[V_tau_admit] = r->admit_ns;
     v[V_t_verify] = k * b->verify, v[V_tau_verify] = r->verify_ns_per_byte, v[V_V_read] = b->gate_bytes + b->reads * r->unit_bytes;
@@ -597,7 +577,8 @@ static void io_values(const struct cost_choice *c, const struct cost_rates *r, c
                       const struct busy *b, const struct waits *w, const struct plan_layer_figures *o, double *v)
 {
     const double k = r->io_factor, late = missing(c, f) - foreseen(c, f);
-    v[V_t_io] = o->io_ns, v[V_t_exposed] = o->exposed_ns, v[V_t_lanes] = o->io_ns - w->reads, v[V_t_refill] = w->turn;
+    v[V_t_io] = o->io_ns, v[V_t_exposed] = o->exposed_ns, v[V_t_slowed] = o->io_ns - w->reads;
+    v[V_t_waited] = w->waited, v[V_kappa] = w->kept, v[V_t_work] = larger(o->ffn_compute_ns, o->ffn_memory_ns);
     v[V_t_stream] = k * w->stream, v[V_V_stream] = f->stream_bytes, v[V_B_stream] = r->stream_bw, v[V_t_early] = w->early;
     v[V_t_hidden] = w->known - w->left + w->early - w->early_left, v[V_t_first] = larger(0, w->first - w->left);
     v[V_t_single] = k * w->single, v[V_t_missed] = k * cold->ns, v[V_t_last] = k * w->last;
@@ -605,9 +586,7 @@ static void io_values(const struct cost_choice *c, const struct cost_rates *r, c
     v[V_R] = r->cold_bytes, v[V_D] = c->depth, v[V_t_one] = cost_reads_ns(&r->cold, 1);
     v[V_missed_units] = late, v[V_joined_reads] = cold->reads, v[V_V_missed] = cold->bytes, v[V_longest] = c->read_bytes;
     v[V_V_gaps] = larger(0, cold->units - late) * r->stride_bytes;
-    v[V_beta] = r->together[0], v[V_beta_longest] = r->together[r->n_lengths - 1];
-    v[V_io_reads] = b->streams + f->predictor_bytes / r->stream_block + f->single_reads + cold->reads;
-    v[V_tau_cpu] = v[V_io_reads] > 0 ? b->cpu_ns / v[V_io_reads] : 0, v[V_cores] = r->cores, v[V_lanes] = r->lanes;
+    v[V_beta] = r->together, v[V_io_reads] = b->n, v[V_tau_lost] = b->n > 0 ? b->lost / b->n : 0;
     if (c->ahead && f->foresees)
         v[V_foreseen] = foreseen(c, f), v[V_wasted] = f->early[REPLAY_AHEAD_WASTED], v[V_layers_ahead] = 1;
 }
@@ -636,16 +615,17 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     const struct busy b = busy_of(c, r, l, f, cold);
     const struct waits w = waits_of(c, r, l, f, cold, &b);
     o.read_bytes = b.gate_bytes + cold->bytes;
-    o.io_ns = larger(w.reads, r->io_factor * cost_lane_ns(1, b.cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = b.reads > 0 ? w.last : w.in_order ? 0 : cost_exposed_ns(b.streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + b.submission + (b.io_cpu + b.cache_overhead) + b.verify + b.guess);
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + b.lost + b.cache_overhead + b.verify + b.guess);
     o.ffn_memory_ns *= r->ffn_factor;
+    const double cpu_ns = larger(o.ffn_compute_ns, o.ffn_memory_ns);
+    o.io_ns = w.reads + cost_slowed_ns(cpu_ns, w.waited, w.kept);
     if (l->engine_ns > 0)
-        o.ffn_engine_ns = cost_both_ns(larger(o.ffn_compute_ns, o.ffn_memory_ns), r->ffn_factor * l->engine_ns,
+        o.ffn_engine_ns = cost_both_ns(cpu_ns, r->ffn_factor * l->engine_ns,
                                        r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)
-        o.exposed_ns = burst_ns(c, r, l, f, w.window, cost_work_ns(&o), o.io_ns);
+        o.exposed_ns = burst_ns(c, r, l, f, w.window, w.kept, cpu_ns, cost_work_ns(&o), o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_fed_ns(resident_ns, o.predict_ns, o.io_ns, predictor_ns, o.exposed_ns) : INFINITY;

@@ -146,20 +146,20 @@ struct cost_rates {
     double gate_ns, up_ns, down_ns;         /* per row */
     double scattered_ns;                    /* of gates here and there */
     double seq_bw, rand_bw;                 /* memory */
-    double stream_bw, stream_block, stream_cpu_ns;
+    double stream_bw, stream_block;
     struct cost_reads cold, single;
-    double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
+    double cold_bytes, single_bytes;        /* a read of each */
     double stride_bytes;                    /* of cold units: what each further one adds to a read */
     int n_lengths;                          /* classes of reads that hold several of them: */
     struct cost_reads joined[REPLAY_LENGTHS];
-    double together[REPLAY_LENGTHS];        /* (M33) */
-    double joined_cpu_ns[REPLAY_LENGTHS];
+    double together;                        /* (M6) */
+    struct hw_beside stream_beside, beside[REPLAY_LENGTHS]; /* (M5), of a read of each */
     double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
     double verify_ns_per_byte;              /* likewise */
     double unit_bytes;                      /* of the last part, without padding */
     double norm_ns, rope_ns, attend_ns;
     double attend_many_ns, act_ns, sift_ns; /* of passes of many tokens; 0: not measured */
-    int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
+    int threads, depth;
     int ends;                               /* reads that end together at most, (M6): the depth */
     double launch_ns, sigma;                /* (M25), (M26); 0 without an accelerator */
     double engine_ns[COST_HEIGHTS + 1];     /* of an FFN, by sixteenths of its neurons */
@@ -179,7 +179,6 @@ struct cost_layer {
     double first_ns;                        /* of the first layer: between guessing its experts and their router, (M32); else 0 */
     double guess_ns;                        /* of guessing a layer's experts: router and norm once more, (M32) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
-    double unit_ns;                         /* (M33) of a neuron that is read, what all threads compute once it is there */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
 };
 
@@ -270,12 +269,12 @@ struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const str
 /* Units that a step does not find in the cache, those among them that were read ahead: other than f->reads where the choice reads ahead. */
 double cost_misses(const struct cost_choice *c, const struct cost_flow *f);
 
-/* Reads of the last part in a step, units and bytes that they hold, CPU time that they cost and, by (M4) or (M21), how long
+/* Reads of the last part in a step, units and bytes that they hold, what computing loses to them and, by (M4) or (M21), how long
  * they take; the last of them, (M6). */
 struct cost_cold {
-    double reads, units, bytes, cpu_ns, ns, last_ns;
-    double together; /* (M33), in the mean over those reads */
-    double early_ns; /* (M32): until all that is read ahead is there; its bytes and CPU time are in the others, its reads are not */
+    double reads, units, bytes, lost_ns, ns, last_ns;
+    double kept;     /* (M5), in the mean over those reads */
+    double early_ns; /* (M32): until all that is read ahead is there; its bytes and what it costs are in the others, its reads are not */
 };
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out);

@@ -106,7 +106,6 @@ static void predicted_layer(const struct inputs *in, const struct cost_choice *c
     }
     l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], schedule_row_parts(c->threads), c->threads);
     l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, summed, r->down_ns);
-    l->unit_ns = all > 0 ? (l->compute_ns - cost_rows_ns(always, r->gate_ns)) / all : 0;
     l->memory_ns = cost_memory_ns(always * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
                                   open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
 }
@@ -133,7 +132,6 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
     l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, schedule_row_parts(c->threads), c->threads);
     l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
     l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns);
-    l->unit_ns = sparse && active > 0 ? (cost_rows_ns(open, r->up_ns) + cost_rows_ns(summed, r->down_ns)) / active : 0;
     if (sparse)
         l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
                                       open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);

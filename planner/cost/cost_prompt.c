@@ -157,7 +157,7 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
     ahead_ns += in->n_blocks > 1 ? compute_ns / groups : 0; /* the group before, or attention where all experts are needed */
     double sift_ns = p->c->mode != PLAN_DENSE ? cost_sift_ns(w->neurons, w->tokens, r->act_ns, r->sift_ns, r->threads) : 0;
     double own_ns = compute_ns + sift_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads) +
-                    cost_io_cpu_ns(bytes / r->stream_block, r->stream_cpu_ns, r->threads, r->cores) +
+                    cost_lost_ns(bytes / r->stream_block, r->stream_beside.lost_ns) +
                     cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
     double wait_ns = groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups, r->stream_bw,
                                                   r->stream_block, p->c->depth, r->threads, rows_ns > 0 ? down_ns / rows_ns : 0);
@@ -174,7 +174,7 @@ static void add_whole(const struct pass *p, const struct layout_shape *s, const 
     double compute_ns = fmax(rows_ns, cost_memory_ns(ffn_bytes(p->in, s, w), r->seq_bw, 0, 0));
     double sift_ns = p->c->mode != PLAN_DENSE ? cost_sift_ns(w->neurons, w->tokens, r->act_ns, r->sift_ns, r->threads) : 0;
     double verify_ns = cost_verify_ns(x.bytes, r->verify_ns_per_byte, r->threads) + cost_start_ns(x.pieces, r->start_ns) +
-                       cost_io_cpu_ns(x.bytes / REST_READ_BYTES, r->stream_cpu_ns, r->threads, r->cores);
+                       cost_lost_ns(x.bytes / REST_READ_BYTES, r->stream_beside.lost_ns);
     double before_ns = o->ffn_ns, rest_ns = cost_rest_ns(&x, verify_ns, r->sigma);
     add_both(p, r, w, 1, compute_ns + sift_ns + cost_start_ns(1, r->start_ns), 0, o);
     before_ns = o->ffn_ns - before_ns;

@@ -1,4 +1,5 @@
-/* What a device's storage figures say at one choice: (M4)'s curves, streams, CPU time of reads, how reads end, (M33). */
+/* What a device's storage figures say at one choice: (M4)'s curves, streams, how reads end, and what they and computing cost each other,
+ * (M5). */
 #include "planner/cost/cost_impl.h"
 
 #include "common/plan/budget.h"
@@ -27,7 +28,16 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     return out;
 }
 
-/* What is not a curve of reads: streams and CPU time at the queue's depth. */
+/* (M5): as it was measured with reads and rows at once. Where it was not, a simple formula is assumed: the CPU time of reads is taken from
+ * the threads that compute where no core is spare (with io_uring they submit), and nothing else. */
+static void beside_of(const struct hw *hw, const struct hw_read *q, const struct cost_choice *c, struct hw_beside *out)
+{
+    const int cores = c->backend == HW_URING ? c->threads : hw_cores(hw, -1);
+    if (!hw_beside_of(hw, q, c->threads, hw_storage_bytes_per_s(hw, q, cost_stat(c->stat)), out) && cores && c->threads >= cores)
+        out->lost_ns = hw_storage_cpu_ns_per_read(hw, q) / c->threads;
+}
+
+/* What is not a curve of reads: streams, and what reads cost at the queue's depth. */
 static void queue_rates(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *out,
                         struct notes *notes)
 {
@@ -38,7 +48,7 @@ static void queue_rates(const struct hw *hw, const struct layout_shape *s, const
                          .core_class = -1 };
     out->stream_block = (double)q.block_bytes;
     out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
-    out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
+    beside_of(hw, &q, c, &out->stream_beside);
     q.pattern = HW_RANDOM;
     if (out->stream_bw <= 0) {
         out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
@@ -51,11 +61,10 @@ static void queue_rates(const struct hw *hw, const struct layout_shape *s, const
     out->n_lengths = 1 + replay_length_class(reads_units(s, s->n_parts - 1, budget_read_bytes(s, c->read_bytes)));
     for (int k = 0; k < out->n_lengths; k++) {
         q.block_bytes = (uint64_t)(out->cold_bytes + ((1 << k) - 1) * out->stride_bytes);
-        out->joined_cpu_ns[k] = hw_storage_cpu_ns_per_read(hw, &q);
-        out->together[k] = hw_storage_together(hw, &q);
+        beside_of(hw, &q, c, &out->beside[k]);
     }
-    out->cold_cpu_ns = out->joined_cpu_ns[0];
     q.block_bytes = (uint64_t)out->cold_bytes;
+    out->together = hw_storage_together(hw, &q);
     out->b_io = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
 }
 
@@ -64,6 +73,8 @@ void cost_storage_rates(const struct hw *hw, const struct layout_shape *s, const
 {
     uint64_t range = s->segment_bytes[s->part[s->n_parts - 1].segment], first_range = s->segment_bytes[s->part[0].segment];
     int slots = budget_reads_into_slots(s, s->n_parts - 1);
+    const struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)cost_read_bytes(s, s->n_parts - 1),
+                               .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
     queue_rates(hw, s, c, out, notes);
     out->cold = reads_curve(hw, c, out->cold_bytes, range, slots);
     out->single = reads_curve(hw, c, out->single_bytes, first_range, 0);
@@ -71,8 +82,14 @@ void cost_storage_rates(const struct hw *hw, const struct layout_shape *s, const
         out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range, 0) : out->cold;
     if (out->stream_bw <= 0 || out->b_io <= 0)
         notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
-    else if (out->cold_cpu_ns <= 0)
+    else if (!hw->n_joint && hw_storage_cpu_ns_per_read(hw, &q) <= 0)
         notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
+}
+
+static void beside_relax(struct hw_beside *b, const struct hw_beside *at)
+{
+    b->lost_ns = smaller(b->lost_ns, at->lost_ns);
+    b->kept = larger(b->kept, at->kept);
 }
 
 void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
@@ -82,8 +99,8 @@ void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const s
     r->ends = c->depth < r->ends ? c->depth : r->ends;
     r->stream_bw = larger(r->stream_bw, at.stream_bw);
     r->b_io = larger(r->b_io, at.b_io);
-    r->stream_cpu_ns = smaller(r->stream_cpu_ns, at.stream_cpu_ns);
-    r->cold_cpu_ns = smaller(r->cold_cpu_ns, at.cold_cpu_ns);
+    r->together = smaller(r->together, at.together);
+    beside_relax(&r->stream_beside, &at.stream_beside);
     for (int k = 0; k < r->n_lengths; k++)
-        r->joined_cpu_ns[k] = smaller(r->joined_cpu_ns[k], at.joined_cpu_ns[k]), r->together[k] = smaller(r->together[k], at.together[k]);
+        beside_relax(&r->beside[k], &at.beside[k]);
 }

@@ -50,6 +50,16 @@ static int storage_origin(const struct hw *hw, enum explain_basis *out)
     return found;
 }
 
+/* Of the plan's back end. */
+static int joint_origin(const struct hw *hw, enum hw_backend backend, enum explain_basis *out)
+{
+    int found = 0;
+    for (int i = 0; i < hw->n_joint; i++)
+        if (hw->joint[i].backend == backend)
+            add_origin(hw->joint[i].origin, &found, out);
+    return found;
+}
+
 static int accel_origin(const struct hw *hw, enum explain_basis *out)
 {
     int found = 0;
@@ -70,6 +80,7 @@ static int row_of(const struct problem *pr, const struct cost_choice *c, const s
     case SEQUENTIAL: return memory_origin(hw, HW_SEQ, out);
     case SCATTERED: return memory_origin(hw, HW_RANDOM, out);
     case STORAGE: return storage_origin(hw, out);
+    case JOINT: return joint_origin(hw, c->backend, out);
     case WORK: return kernel_origin(hw, v->measured, 1, out);
     case ACCEL: return accel_origin(hw, out);
     default: break;
@@ -88,7 +99,7 @@ static enum explain_basis basis_of(const struct problem *pr, const struct cost_c
         return basis;
     if (row_of(pr, c, v, &basis))
         return value > 0 ? basis : EXPLAIN_DERIVED; /* there is no such work here */
-    return value > 0 && v->source != WORK ? EXPLAIN_OTHER : EXPLAIN_ASSUMED;
+    return value > 0 && v->source != WORK && v->source != JOINT ? EXPLAIN_OTHER : EXPLAIN_ASSUMED;
 }
 
 void explain_bases(const struct problem *pr, const struct cost_choice *c, const struct terms *t, struct explain_line *lines, int n)

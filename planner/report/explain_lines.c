@@ -98,7 +98,7 @@ int explain_paper(const struct problem *pr, const struct plan_limit *l, const st
     paper_sums(pr, &c, rates, residencies, &s);
     free(rates);
     double head = cost_head_ns(pr->space.hw, pr->space.in, &c, &r, 1, NULL);
-    v[P_f_cpu] = r.f_cpu, v[P_n] = v[P_n_k] = c.threads, v[P_N_k_max] = r.cores;
+    v[P_f_cpu] = r.f_cpu, v[P_n] = v[P_n_k] = c.threads, v[P_N_k_max] = hw_cores(pr->space.hw, -1);
     v[P_F_attn] = (s.attn_ns + head) * r.f_cpu / 1e9, v[P_F_pred] = s.pred_ns * r.f_cpu / 1e9, v[P_F_ffn] = s.f_ffn;
     v[P_a] = s.f_ffn > 0 ? s.ffn_ns * r.f_cpu / 1e9 / s.f_ffn : 0, v[P_mu] = s.active_bytes > 0 ? s.io_bytes / s.active_bytes : 0;
     v[P_a_io] = s.w_ffn > 0 ? s.active_bytes / s.w_ffn : 0, v[P_W_ffn] = s.w_ffn, v[P_W_pred] = s.w_pred;
@@ -183,8 +183,8 @@ static void finish(const struct problem *pr, const struct plan_limit *l, const s
         v[V_tau_tiles] = r->down_ns, v[V_t] = s->kind[0].part[0].record_neurons;
     else
         v[V_parts] = schedule_row_parts(r->threads);
-    if (!(v[V_joined_reads] > 0))
-        v[V_t_refill] = NAN;
+    if (!(v[V_io_reads] > 0))
+        v[V_t_lost] = v[V_t_slowed] = NAN;
     if (!(v[V_layers_ahead] > 0))
         v[V_t_early] = v[V_t_guess] = NAN;
     if (isnan(v[V_t_engine]))

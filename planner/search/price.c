@@ -257,8 +257,6 @@ static int price_all(const struct space *s, const struct residencies *residencie
     struct cost_choice one = *c;
     struct pricing w = { .s = s, .residencies = residencies, .c = &one, .given = c };
     int r = 0;
-    if (least_depth < c->depth)
-        one.backend = HW_ANY_BACKEND; /* submission takes longer the deeper a queue is, (M5): left out */
     out->n_kinds = s->group[c->group].n;
     out->curves = calloc(all, sizeof *out->curves);
     if (out->n_kinds > 1 && n_batches > 1)

@@ -48,7 +48,7 @@ enum {
 };
 
 /* Where a value comes from: sums of layers and steps; what the plan or the model has; or rows of the hardware database. */
-enum term_source { SUMMED, CHOSEN, GATES, UPS, DOWNS, RATE, SEQUENTIAL, SCATTERED, STORAGE, WORK, ACCEL };
+enum term_source { SUMMED, CHOSEN, GATES, UPS, DOWNS, RATE, SEQUENTIAL, SCATTERED, STORAGE, JOINT, WORK, ACCEL };
 
 struct term_value {
     const char *name, *unit;

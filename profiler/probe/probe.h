@@ -76,7 +76,9 @@ int probe_compute_new(const struct probe_config *c, struct probe **out, struct e
 int probe_memory_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_work_new(const struct probe_config *c, struct probe **out, struct err *e); /* with compute, into its table */
 int probe_storage_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_joint_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_accel_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_have_uring(void); /* is io_uring to be had here? */
 void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on disk */
 
 double probe_expected_seconds(const struct probe *p);

@@ -1,8 +1,6 @@
-/* Storage as the engine reads it. A file of incompressible bytes, written once and unlinked at once (so that nothing
- * stays behind however this process ends), is read at every combination of block size, queue depth, lanes, range and
- * backend. What each block must hold follows from its position, so O_DIRECT is believed only after blocks read
- * through it proved right: on some FUSE mounts it opens and returns wrong data. Where it is refused, reads go through
- * the page cache and pages are dropped behind them, as the engine would do, and points say so.
+/* Storage as the engine reads it. A file of incompressible bytes (probe_file.c) is read at every combination of block size, queue depth,
+ * lanes, range and backend. Where O_DIRECT is refused, reads go through the page cache and pages are dropped behind them, as the
+ * engine would do, and points say so.
  *
  * A lane is one submitting thread. With io_uring it keeps queue_depth reads in flight itself; with pread it is
  * queue_depth threads. Rates count completions while the queue is full, so neither filling nor draining it is in them.
@@ -10,6 +8,7 @@
  * A lane's buffers are used again and again, so that a drive which is a processor's copying (a paravirtual one) writes to its caches. The
  * engine's slots are not: some points are measured once more with reads that go to one place after the other of all the memory. */
 #include "profiler/probe/probe.h"
+#include "profiler/probe/probe_file.h"
 
 #include "common/base/file.h"
 #include "common/base/log.h"
@@ -32,11 +31,6 @@
 #endif
 
 #define MAX_IN_FLIGHT_BYTES (64ull << 20) /* of one point: buffers are part of what is measured */
-#define ALIGN               4096u
-#define WRITE_BYTES         (4u << 20)
-#define SPARE_BYTES         (64ull << 20) /* left free on the drive */
-#define MAGIC_TMPFS         0x01021994u
-#define MAGIC_RAMFS         0x858458f6u
 
 enum { REPS = 5,
        QUICK_REPS = 3,
@@ -68,30 +62,11 @@ struct storage_probe {
     struct probe base;
     struct probe_cpus cpus;
     struct point *points;
-    int cap, direct;
-    int fd_write, fd_read;
-    uint64_t file_bytes;
-    char dir[4096];
-    char notes[160];
+    int cap;
+    struct probe_file file;
     char *buf; /* MAX_IN_FLIGHT_BYTES, shared out among lanes */
     uint64_t page_bytes; /* pages_size() of it */
 };
-
-/* ---- contents ---- */
-
-static void fill(uint64_t *out, uint64_t offset, size_t len)
-{
-    for (size_t i = 0; i < len / 8; i++)
-        out[i] = splitmix_at(offset / 8 + i);
-}
-
-static int holds(const uint64_t *data, uint64_t offset, size_t len)
-{
-    for (size_t i = 0; i < len / 8; i++)
-        if (data[i] != splitmix_at(offset / 8 + i))
-            return 0;
-    return 1;
-}
 
 /* ---- one sample ---- */
 
@@ -140,8 +115,8 @@ static int completed(struct lane *l, int64_t issued, int64_t now, uint64_t offse
     uint64_t full = l->p->backend == HW_URING ? (uint64_t)l->p->depth : 1;
     l->reads++;
     l->histogram[bucket(now - issued)]++;
-    if (!l->s->direct)
-        posix_fadvise(l->s->fd_read, (off_t)offset, (off_t)l->p->block, POSIX_FADV_DONTNEED);
+    if (!l->s->file.direct)
+        posix_fadvise(l->s->file.fd, (off_t)offset, (off_t)l->p->block, POSIX_FADV_DONTNEED);
     if (l->over || l->reads < full)
         return !l->over;
     if (!l->t_first)
@@ -166,7 +141,7 @@ static void read_pread(struct lane *l)
     while (go && !l->sys) {
         uint64_t offset = next_offset(l);
         int64_t issued = progress_now_ns();
-        ssize_t n = pread(l->s->fd_read, l->buf, (size_t)l->p->block, (off_t)offset);
+        ssize_t n = pread(l->s->file.fd, l->buf, (size_t)l->p->block, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n != (ssize_t)l->p->block)
@@ -187,7 +162,7 @@ static void issue(struct lane *l, struct io_uring *ring, struct slot *slots, uns
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring); /* never NULL: the ring has a place per slot */
     uint64_t at = l->p->slots ? l->place++ % (MAX_IN_FLIGHT_BYTES / l->p->block) : i;
     slots[i] = (struct slot){ next_offset(l), progress_now_ns() };
-    io_uring_prep_read(sqe, l->s->fd_read, l->buf + at * l->p->block, (unsigned)l->p->block, slots[i].offset);
+    io_uring_prep_read(sqe, l->s->file.fd, l->buf + at * l->p->block, (unsigned)l->p->block, slots[i].offset);
     io_uring_sqe_set_data64(sqe, i);
 }
 
@@ -291,8 +266,8 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
                                   .first_block = part * (uint64_t)t, .n_blocks = part,
                                   .random = splitmix_at((uint64_t)progress_now_ns() + (uint64_t)t) };
     }
-    if (!s->direct) /* what earlier samples left in the page cache */
-        posix_fadvise(s->fd_read, 0, 0, POSIX_FADV_DONTNEED);
+    if (!s->file.direct) /* what earlier samples left in the page cache */
+        posix_fadvise(s->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     struct sample_work w = { lanes, base->seconds };
     int r = probe_threads(threads, cpus, read_lane, &w, e);
     if (r == 0)
@@ -301,105 +276,21 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
     return r;
 }
 
-/* ---- the test file ---- */
-
-static int write_file(struct storage_probe *s, struct err *e)
-{
-    int r = 0;
-    struct progress progress;
-    progress_init(&progress, "writing the test file", "B", s->file_bytes);
-    for (uint64_t at = 0; at < s->file_bytes && r == 0;) {
-        size_t len = s->file_bytes - at < WRITE_BYTES ? (size_t)(s->file_bytes - at) : WRITE_BYTES;
-        fill((uint64_t *)(void *)s->buf, at, len);
-        for (size_t done = 0; done < len && r == 0;) {
-            ssize_t n = pwrite(s->fd_write, s->buf + done, len - done, (off_t)(at + done));
-            if (n < 0 && errno != EINTR)
-                r = err_sys(e, ERR_SYS, "writing %llu bytes of test file in '%s'", (unsigned long long)s->file_bytes, s->dir);
-            done += n > 0 ? (size_t)n : 0;
-        }
-        at += len;
-        progress_add(&progress, len);
-        if (r == 0 && file_interrupted())
-            r = err_set(e, ERR_INTR, "interrupted while writing the test file");
-    }
-    progress_done(&progress);
-    if (r == 0 && fsync(s->fd_write) != 0)
-        r = err_sys(e, ERR_SYS, "fsync of the test file in '%s'", s->dir);
-    if (r == 0)
-        posix_fadvise(s->fd_write, 0, 0, POSIX_FADV_DONTNEED);
-    return r;
-}
-
-/* Blocks all over the file, read through fd, hold what was written. */
-static int reads_back(const struct storage_probe *s, int fd)
-{
-    for (int i = 0; i < 64; i++) {
-        uint64_t offset = i ? splitmix_at((uint64_t)i) % (s->file_bytes / ALIGN) * ALIGN : s->file_bytes - ALIGN;
-        memset(s->buf, 0, ALIGN);
-        if (pread(fd, s->buf, ALIGN, (off_t)offset) != (ssize_t)ALIGN || !holds((const uint64_t *)(void *)s->buf, offset, ALIGN))
-            return 0;
-    }
-    return 1;
-}
-
-static int make_file(struct storage_probe *s, struct err *e)
-{
-    char path[4160];
-    snprintf(path, sizeof path, "%s/.thermo-probe-XXXXXX", s->dir);
-    s->fd_write = mkostemp(path, O_CLOEXEC);
-    if (s->fd_write < 0)
-        return err_sys(e, ERR_SYS, "creating a test file in '%s'", s->dir);
-    s->fd_read = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    int sys = errno;
-    int plain = open(path, O_RDONLY | O_CLOEXEC);
-    unlink(path);
-    if (plain < 0)
-        return err_sys(e, ERR_SYS, "opening the test file in '%s'", s->dir);
-    int r = write_file(s, e);
-    if (r == 0 && s->fd_read < 0)
-        snprintf(s->notes, sizeof s->notes, "O_DIRECT refused (%.40s): reads go through the page cache", strerror(sys));
-    else if (r == 0 && !reads_back(s, s->fd_read))
-        snprintf(s->notes, sizeof s->notes, "O_DIRECT opens but does not return the file's bytes: reads go through the page cache");
-    struct statfs fs;
-    int in_memory = fstatfs(plain, &fs) == 0 && ((unsigned)fs.f_type == MAGIC_TMPFS || (unsigned)fs.f_type == MAGIC_RAMFS);
-    if (r == 0 && in_memory)
-        snprintf(s->notes, sizeof s->notes, "the directory is kept in memory: this measures memory, not storage");
-    s->direct = r == 0 && !s->notes[0];
-    if (s->direct) {
-        close(plain);
-    } else {
-        if (s->fd_read >= 0)
-            close(s->fd_read);
-        s->fd_read = plain;
-        posix_fadvise(plain, 0, 0, POSIX_FADV_RANDOM); /* no read-ahead: the engine asks for what it wants */
-        if (r == 0 && !reads_back(s, plain))
-            r = err_set(e, ERR_IO, "the test file in '%s' does not read back what was written", s->dir);
-    }
-    return r;
-}
-
 static int prepare(struct probe *base, struct err *e)
 {
     struct storage_probe *s = (struct storage_probe *)base;
-    uint64_t space;
-    int r = file_free_bytes(s->dir, &space, e);
-    if (r < 0)
-        return r;
-    if (space < s->file_bytes + SPARE_BYTES)
-        return err_set(e, ERR_SYS, "'%s' has %llu MiB free, the test file needs %llu and %llu to spare: give --range or --storage",
-                       s->dir, (unsigned long long)(space >> 20), (unsigned long long)(s->file_bytes >> 20),
-                       (unsigned long long)(SPARE_BYTES >> 20));
     s->buf = pages_map(MAX_IN_FLIGHT_BYTES); /* as the engine's memory */
     if (!s->buf)
         return err_sys(e, ERR_NOMEM, "measuring storage: %llu bytes for buffers", MAX_IN_FLIGHT_BYTES);
     memset(s->buf, 1, MAX_IN_FLIGHT_BYTES);
     s->page_bytes = pages_size(s->buf, MAX_IN_FLIGHT_BYTES);
-    if ((r = make_file(s, e)) < 0)
+    int r = probe_file_make(&s->file, s->buf, e);
+    if (r < 0)
         return r;
-    base->direct_verified = s->direct;
-    if (s->notes[0]) {
-        base->notes = s->notes;
-        log_warn("'%s': %s", s->dir, s->notes);
+    base->direct_verified = s->file.direct;
+    if (s->file.notes[0]) {
+        base->notes = s->file.notes;
+        log_warn("'%s': %s", s->file.dir, s->file.notes);
     }
     return 0;
 }
@@ -465,7 +356,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         if (p->slots) /* with the point before */
             continue;
         struct reads all = all_reads(p, base->reps_done);
-        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block,
+        struct hw_storage row = { .backend = p->backend, .direct = s->file.direct, .pattern = p->pattern, .block_bytes = p->block,
                                   .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range,
                                   .core_class = p->core_class, .bytes_per_s = probe_dist(base, i),
                                   .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99),
@@ -485,12 +376,8 @@ static void release(struct probe *base)
     struct storage_probe *s = (struct storage_probe *)base;
     if (s->buf)
         munmap(s->buf, MAX_IN_FLIGHT_BYTES);
-    if (s->fd_read >= 0)
-        close(s->fd_read);
-    if (s->fd_write >= 0)
-        close(s->fd_write);
+    probe_file_close(&s->file);
     s->buf = NULL;
-    s->fd_read = s->fd_write = -1;
 }
 
 static void done(struct probe *base)
@@ -556,7 +443,7 @@ static int add_grid(struct storage_probe *s, const struct grid *g, int core_clas
                 for (const uint64_t *block = g->blocks; *block; block++) {
                     struct point p = { .backend = g->backend, .pattern = g->pattern, .block = *block, .depth = *depth,
                                        .lanes = *lanes, .core_class = core_class,
-                                       .range = small ? s->file_bytes / 4 : s->file_bytes };
+                                       .range = small ? s->file.bytes / 4 : s->file.bytes };
                     int n = s->base.n_points;
                     if (add(s, &p) < 0)
                         return -1;
@@ -567,7 +454,7 @@ static int add_grid(struct storage_probe *s, const struct grid *g, int core_clas
     return 0;
 }
 
-static int have_uring(void)
+int probe_have_uring(void)
 {
 #ifndef NO_URING
     struct io_uring ring;
@@ -583,14 +470,12 @@ int probe_storage_new(const struct probe_config *c, struct probe **out, struct e
 {
     const struct grid *grids = c->quick ? quick_grids : full_grids;
     size_t n_grids = c->quick ? sizeof quick_grids / sizeof *grids : sizeof full_grids / sizeof *grids;
-    int uring = have_uring(), bad = 0, classes = c->cpus->n_classes;
+    int uring = probe_have_uring(), bad = 0, classes = c->cpus->n_classes;
     struct storage_probe *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_NOMEM, "measuring storage: out of memory");
-    snprintf(s->dir, sizeof s->dir, "%s", c->storage_dir);
-    s->fd_read = s->fd_write = -1;
+    probe_file_init(&s->file, c->storage_dir, c->range_bytes);
     s->cpus = *c->cpus;
-    s->file_bytes = c->range_bytes / (1u << 20) * (1u << 20);
     for (size_t i = 0; i < n_grids && !bad; i++) {
         if (grids[i].backend == HW_URING && !uring)
             continue;
@@ -604,7 +489,7 @@ int probe_storage_new(const struct probe_config *c, struct probe **out, struct e
     }
     int n = s->base.n_points;
     s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS,
-                              .direct_verified = -1, .kernel_helps = 1, .disk_bytes = s->file_bytes,
+                              .direct_verified = -1, .kernel_helps = 1, .disk_bytes = s->file.bytes,
                               .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store,
                               .release = release, .done = done };
     double point = c->seconds_per_point > 0 ? c->seconds_per_point : c->quick ? 0.15

@@ -113,6 +113,15 @@ static void print_summary(const struct hw *h)
             print("  %-13s%7.1f MB/s (sustained %.1f), random reads of %s, 32 in flight\n", i ? "" : "flash", v / 1e6,
                    hw_storage_bytes_per_s(h, &q, HW_SUSTAINED) / 1e6, size_text(blocks[i], block));
     }
+    for (int i = 0; i < 3 && h->n_joint; i++) {
+        const struct hw_read q = { HW_ANY_BACKEND, HW_RANDOM, blocks[i], 0, 32, 1, -1 };
+        const double v = hw_storage_bytes_per_s(h, &q, HW_TYPICAL);
+        struct hw_beside b;
+        char block[32];
+        if (hw_beside_of(h, &q, hw_cores(h, -1), v, &b))
+            print("  %-13sreads of %s keep %.0f %% of that beside computing, which loses %.2f us to each\n", i ? "" : "joint",
+                   size_text(blocks[i], block), 100 * b.kept, b.lost_ns / 1e3);
+    }
     for (int i = 0; i < h->n_accels; i++) {
         char both[HW_NAME + 8];
         const char *engine = h->accels[i].engine;
@@ -229,6 +238,20 @@ static void print_grid(const struct hw *h, int from, int to)
     }
 }
 
+static void print_joint(const struct hw *h)
+{
+    char block[32];
+    if (h->n_joint)
+        print("\n  joint %9s %7s %6s %8s %6s %10s %10s %10s\n", "reads by", "block", "depth", "threads", "load", "MB/s", "of reads",
+              "of rows");
+    for (int i = 0; i < h->n_joint; i++) {
+        const struct hw_joint *p = &h->joint[i];
+        print("  %15s %7s %6d %8d %5d%% %10.1f %9.0f%% %9.0f%%%s\n", hw_backend_name(p->backend), size_text(p->block_bytes, block),
+               p->queue_depth, p->threads, p->load_percent, p->bytes_per_s.p50 / 1e6, 100 * p->read_rate_ratio, 100 * p->row_rate_ratio,
+               mark(p->origin));
+    }
+}
+
 static void print_accels(const struct hw *h)
 {
     char size[32];
@@ -265,6 +288,7 @@ static void print_device(const struct hw *h)
             ;
         print_grid(h, i, next);
     }
+    print_joint(h);
     print_accels(h);
 }
 
@@ -357,6 +381,7 @@ static struct js *device_json(const struct hw *h)
     js_set(o, "compute", items_json(h, HWDB_COMPUTE));
     js_set(o, "memory", items_json(h, HWDB_MEMORY));
     js_set(o, "storage_points", items_json(h, HWDB_STORAGE));
+    js_set(o, "joint", items_json(h, HWDB_JOINT));
     js_set(o, "accelerators", accels_json(h));
     return o;
 }

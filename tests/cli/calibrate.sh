@@ -71,7 +71,8 @@ check "attention twice as slow doubles its factor, and no other" twice
 cp "$hardware" "$tmp/later.sqlite"
 sqlite3 "$tmp/later.sqlite" "UPDATE compute SET ns_per_row_p10 = 2 * ns_per_row_p10, ns_per_row_p50 = 2 * ns_per_row_p50, ns_per_row_p90 = 2 * ns_per_row_p90, flops_per_s = flops_per_s / 2;
     UPDATE memory SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2;
-    UPDATE storage SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2, cpu_ns_per_read = 2 * cpu_ns_per_read"
+    UPDATE storage SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2, cpu_ns_per_read = 2 * cpu_ns_per_read;
+    UPDATE joint SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2"
 reprice() { "$P" calibrate --plan "$plan" --traces "$traces" --hardware "$1" --telemetry "$tmp/a.jsonl" --json "${@:2}"; }
 check "figures of another time are not the plan's" says 5 'is for hardware' reprice "$tmp/later.sqlite"
 repriced()

@@ -39,16 +39,16 @@ schema_is_the_file()
 # What each table was measured under is there, watched where the system tells.
 conditions()
 {
-    sql "SELECT group_concat(table_name) FROM (SELECT table_name FROM conditions ORDER BY 1)" compute,memory,storage &&
+    sql "SELECT group_concat(table_name) FROM (SELECT table_name FROM conditions ORDER BY 1)" compute,joint,memory,storage &&
         sql "SELECT count(*) FROM conditions c JOIN run r ON r.id = c.run_id WHERE c.measured_at <> r.started_at" 0 &&
-        sql "SELECT count(*) FROM conditions WHERE marks IS NULL" "$(grep -q '^cpu0' /proc/stat && echo 0 || echo 3)"
+        sql "SELECT count(*) FROM conditions WHERE marks IS NULL" "$(grep -q '^cpu0' /proc/stat && echo 0 || echo 4)"
 }
 
 every_point_has_its_samples()
 {
-    for t in compute memory storage; do
+    for t in compute memory storage joint; do
         sql "SELECT count(*) > 0 FROM $t" 1 &&
-            sql "SELECT count(*) FROM $t p WHERE (SELECT count(*) FROM sample WHERE table_name = '$t' AND row_id = p.id) <> 3" 0 ||
+            sql "SELECT count(*) FROM $t p WHERE (SELECT count(*) FROM sample WHERE table_name = '$t' AND row_id = p.id) <> $([ "$t" = joint ] && echo 5 || echo 3)" 0 ||
             return 1
     done
     sql "SELECT count(*) FROM storage WHERE latency_ns_p50 > latency_ns_p99 OR cpu_ns_per_read IS NULL" 0 &&
@@ -59,7 +59,7 @@ every_point_has_its_samples()
 
 views_answer()
 {
-    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions; do
+    for v in v_compute v_memory v_storage v_joint v_accelerator v_origin v_conditions; do
         sqlite3 "$db" "SELECT * FROM $v" > /dev/null || return 1
     done
 }
@@ -101,7 +101,7 @@ dry_run()
         [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" "$tmp/json2" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute', 'work']
+assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute', 'joint', 'work']
 assert d['disk_bytes'] == 4 << 30 or abs(d['disk_bytes'] - d['disk_free_bytes'] / 2) < 1 << 30, d # others write meanwhile
 assert 10 < d['seconds'] < 600 and abs(d['seconds_at_most'] - 2 * d['seconds']) < 1e-3 * d['seconds']
 q = json.load(open(sys.argv[2]))

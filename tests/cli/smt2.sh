@@ -45,7 +45,7 @@ if command -v z3 > /dev/null; then
     check "each equation has its name" named
     check "z3" measured
     check "answers what the text says" answers "$tmp/a.smt2"
-    check "not where the last read counts twice" edited 's/ t_last\) t_lanes/ (- 0.0 t_last)) t_lanes/'
+    check "not where the last read counts twice" edited 's/ t_last\) t_slowed/ (- 0.0 t_last)) t_slowed/'
     check "nor where attention takes less" edited 's/\(\+ t_products t_jobs t_alone\)/(+ t_jobs t_alone)/'
     check "nor where memory is less" edited 's/(\(<= \(\+ m_fix m_ffn\) )18/\117/'
     check "nor where what is proven is more" edited '/Nothing takes less/{n; s/total /total 9/}'

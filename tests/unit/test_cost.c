@@ -13,38 +13,6 @@ static int near(double a, double b)
 }
 
 /* The paper's example figures: 7B on the phone, from its own tables (4-bit weights, 43.9 GB/s). */
-/* What is read and ends together is worked through before its buffers are free, at the depth where that was measured. */
-static void ends_together(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *given,
-                          const struct cost_flow *f)
-{
-    struct hw_storage points[64];
-    struct hw with = *hw;
-    struct cost_choice c = *given;
-    struct cost_rates r;
-    struct cost_layer l;
-    double v[TERM_VALUES];
-    struct err e;
-    CHECK(hw->n_storage <= 64);
-    memcpy(points, hw->storage_points, (size_t)hw->n_storage * sizeof *points);
-    for (int i = 0; i < hw->n_storage; i++)
-        points[i].batch_completion_share = 1;
-    with.storage_points = points;
-    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && near(r.together[0], 1));
-    cost_layer_of(&with, in, s, &c, &r, 0, 1, &l, NULL);
-    double active = inputs_active(in, 0, 1, 0), row_ns = r.up_ns * in->loads[1] + r.down_ns;
-    CHECK(near(l.unit_ns, row_ns) && f->reads > c.depth && active > 0 && f->how == NULL);
-    struct cost_flow staged = *f, copied = *f;
-    staged.copied = 0, copied.copied = 1;
-    double own_ns = row_ns + s->part[1].unit_bytes * r.verify_ns_per_byte / c.threads, after = f->reads - c.depth;
-    double io_ns = cost_figures_of(&c, &r, &l, &staged, v).io_ns;
-    CHECK(near(v[V_t_refill], after * own_ns));
-    r.together[0] = 0; /* not known */
-    CHECK(near(cost_figures_of(&c, &r, &l, &staged, NULL).io_ns, io_ns - after * own_ns));
-    r.together[0] = 1;
-    cost_figures_of(&c, &r, &l, &copied, v);
-    CHECK(near(v[V_t_refill], after * r.admit_ns));
-}
-
 static void test_paper(void)
 {
     const int n_k[3] = { 1, 3, 0 };
@@ -73,9 +41,6 @@ static void test_measured(void)
     const struct cost_reads c = { 4, { 0, 1, 2, 4 }, { 0, 100, 120, 160 }, 15 };
     CHECK(near(cost_reads_ns(&c, 0.5), 50) && near(cost_reads_ns(&c, 1), 100) && near(cost_reads_ns(&c, 3), 140));
     CHECK(near(cost_reads_ns(&c, 4), 160) && near(cost_reads_ns(&c, 40), 160 + 36 * 15) && cost_reads_ns(&c, 0) == 0);
-    CHECK(near(cost_io_cpu_ns(10, 1000, 2, 2), 5000) && cost_io_cpu_ns(10, 1000, 1, 2) == 0);
-    CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
-    CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
     CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
     CHECK(near(cost_verify_ns(8192, 0.25, 2), 1024)); /* (M22) */
     CHECK(near(cost_cache_overhead_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
@@ -97,9 +62,6 @@ static void test_measured(void)
     CHECK(schedule_row_parts(1) == 1 && schedule_row_parts(2) == 1 && schedule_row_parts(3) == 2 && schedule_row_parts(6) == 3);
     CHECK(near(cost_jobs(1024, 2048, 1, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 2, 4), 2 + 2 * 2 + 8) &&
           near(cost_contention_ns(10, 300, 2), 3000));
-    /* (M33) 40 of 100 wait for no buffer; ended together, each is worked through first; by halves while the other half is read. */
-    CHECK(near(cost_refill_ns(100, 40, 1, 500, 900), 300) && near(cost_refill_ns(100, 40, 0.5, 1500, 900), 180) &&
-          cost_refill_ns(100, 40, 0.5, 500, 900) <= 0 && cost_refill_ns(40, 40, 1, 500, 900) <= 0);
     CHECK(near(cost_copied_share(64, 100, 80), 0.55) && near(cost_copied_share(200, 100, 80), 1) && cost_copied_share(10, 100, 80) <= 0 &&
           cost_copied_share(10, 100, 0) <= 0);
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
@@ -175,6 +137,90 @@ static void beside(const struct hw *hw, const struct inputs *in, const struct la
 }
 
 
+/* (M5) at its ends: no reads, no computing, reads that keep all of their rate; what is lost grows with what goes on, and never is more. */
+static void test_slowed(void)
+{
+    int bad = 0;
+    CHECK(cost_lost_ns(0, 500) == 0 && near(cost_lost_ns(10, 500), 5000));
+    for (double work = 0; work < 1000; work += 130)
+        for (double waited = 0; waited < 2000; waited += 170)
+            for (double kappa = 0.125; kappa <= 1; kappa += 0.125) {
+                double slowed = cost_slowed_ns(work, waited, kappa);
+                bad += (work <= 0 || waited <= 0 || kappa >= 1) && slowed > 0;
+                bad += slowed < 0 || slowed > work || slowed > waited / kappa - waited + 1e-9;
+                bad += cost_slowed_ns(work + 10, waited, kappa) < slowed || cost_slowed_ns(work, waited + 10, kappa) < slowed;
+                bad += cost_slowed_ns(work, waited, kappa / 2) < slowed - 1e-9;
+            }
+    CHECK_MSG(bad == 0, "%d", bad);
+    /* Half of the rate beside 300 of computing: 150 of 400 are read meanwhile. All of 100 are read meanwhile, in twice the time. */
+    CHECK(near(cost_slowed_ns(300, 400, 0.5), 150) && near(cost_slowed_ns(300, 100, 0.5), 100));
+}
+
+/* Computing that is lost to each read of so many bytes a second, and what reads keep of their rate, whatever the depth and threads. */
+static void measured_together(struct hw *hw, struct hw_joint *row, double lost, double kept)
+{
+    const enum hw_backend both[] = { HW_URING, HW_PREAD };
+    for (int i = 0; i < 2; i++)
+        row[i] = (struct hw_joint){ .backend = both[i], .block_bytes = 4096, .queue_depth = 8, .threads = 1, .load_percent = 100,
+                                    .bytes_per_s = { 1, 1, 1 }, .read_rate_ratio = kept, .row_rate_ratio = 1 - lost };
+    hw->joint = row;
+    hw->n_joint = 2;
+}
+
+/* (M5) of a layer: assumed where nothing was measured together, else what was seen, and nothing of the CPU time of reads besides. */
+static void beside_each_other(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *given,
+                              const struct cost_flow *f)
+{
+    struct hw with = *hw;
+    struct hw_joint row[2];
+    struct hw_storage points[64];
+    struct cost_choice c = *given;
+    struct cost_rates r;
+    struct cost_layer l;
+    double v[TERM_VALUES], was = 0, slower = 0;
+    struct err e;
+    with.storage_points = points;
+    /* Not known: the CPU time of reads, shared by the threads; a core to spare is of use to threads that read alone. */
+    for (c.threads = 1; c.threads <= 2; c.threads++)
+        for (int b = 0; b < 2; b++) {
+            c.n[0] = c.threads, c.backend = b ? HW_PREAD : HW_URING;
+            for (int i = 0; i < hw->n_storage && i < 64; i++)
+                points[i] = hw->storage_points[i], points[i].backend = c.backend;
+            CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0);
+            cost_layer_of(&with, in, s, &c, &r, 0, 1, &l, NULL);
+            cost_figures_of(&c, &r, &l, f, v);
+            const int spare = b && c.threads == 1;
+            const double lost_ns = spare ? 0 : 4 * r.stream_beside.lost_ns + f->reads * 5000 / c.threads;
+            CHECK(near(v[V_t_lost], lost_ns) && (r.stream_beside.lost_ns > 0) == !spare && near(v[V_t_slowed], 0) && near(v[V_kappa], 1));
+        }
+    c = *given;
+    with.storage_points = hw->storage_points;
+    for (double lost = 0; lost < 1; lost += 0.1) { /* the more computing loses the longer it takes, */
+        measured_together(&with, row, lost, 1);
+        CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0);
+        const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, f, v);
+        double reading = v[V_t_stream] + f->reads * r.cold.each_ns;
+        CHECK(near(v[V_t_slowed], 0) && near(v[V_t_lost], lost * reading) && v[V_t_lost] >= was);
+        CHECK(o.ffn_compute_ns >= l.compute_ns + v[V_t_lost]);
+        was = v[V_t_lost];
+        struct cost_flow fewer = *f, none = { .reads = 0 };
+        fewer.reads /= 2;
+        cost_figures_of(&c, &r, &l, &fewer, v);
+        CHECK(v[V_t_lost] <= was);
+        const struct plan_layer_figures idle = cost_figures_of(&c, &r, &l, &none, v);
+        CHECK(v[V_t_lost] == 0 && idle.io_ns == 0 && near(idle.ffn_compute_ns, l.compute_ns));
+    }
+    for (double kept = 1; kept > 0.05; kept -= 0.1) { /* and the less reads keep the longer these */
+        measured_together(&with, row, 0, kept);
+        CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0);
+        const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, f, v);
+        CHECK(near(v[V_kappa], kept) && v[V_t_slowed] >= slower && v[V_t_slowed] <= v[V_t_work] && near(v[V_t_lost], 0));
+        CHECK(near(o.io_ns, v[V_t_stream] - v[V_t_hidden] + v[V_t_first] + v[V_t_reads] - v[V_t_last] + v[V_t_slowed]));
+        slower = v[V_t_slowed];
+    }
+    CHECK(was > 0 && slower > 0);
+}
+
 /* One layer of a synthetic model, priced by hand. */
 static void test_layer(void)
 {
@@ -191,7 +237,7 @@ static void test_layer(void)
     struct cost_layer cl;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     CHECK_MSG(notes.n == 0, "%s", notes.text[0]);
-    CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9) && r.cores == 1);
+    CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9));
     CHECK(r.cold.n == 5 && r.cold.count[4] == 8 && r.cold_bytes == 4096);
     /* (M4) A burst: each read at the depth that is left when it ends, so the sum over depths 8 to 1, then all at 8. */
     double burst = 0, at[9] = { 0 };
@@ -231,27 +277,9 @@ static void test_layer(void)
     f.ahead = 1;
     CHECK(near(g.total_ns, cl.attention_ns + fmax(g.io_ns, g.ffn_compute_ns) + g.exposed_ns));
     CHECK(near(g.read_bytes, 4 * 32768 + active * 4096));
-    /* A core to spare is of use to threads that read, not to a ring that a compute thread submits to. */
-    CHECK(near(g.ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + active * 5000));
-    struct cost_rates spare = r;
-    spare.cores = 2;
-    CHECK(near(cost_figures(&c, &spare, &cl, &f).ffn_compute_ns, cl.compute_ns));
-    c.backend = HW_PREAD;
-    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &spare, NULL, &e) == 0 && spare.cores == 2);
-    c.backend = HW_URING;
+    beside_each_other(&hw, &in, &s, &c, &f);
     c.n[0] = c.threads = 2;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
-    g = cost_figures(&c, &r, &cl, &f);
-    /* Two threads share what reads cost, but for the four that are asked for before attention. */
-    CHECK(near(g.ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + active * 5000 / 2));
-    struct cost_rates shallow = r;
-    shallow.depth = 3;
-    CHECK(near(cost_figures(&c, &shallow, &cl, &f).ffn_compute_ns, cl.compute_ns + 3.5 * r.stream_cpu_ns + active * 5000 / 2));
-    struct cost_layer early = cl;
-    early.lookahead = 1; /* the units, too, as far as the queue of eight goes */
-    CHECK(near(cost_figures(&c, &r, &early, &f).ffn_compute_ns,
-               cl.compute_ns + 4 * r.stream_cpu_ns + (active + fmin(active, 4)) * 5000 / 2));
-    CHECK(near(cost_submission_ns(100, 4), 75) && cost_submission_ns(100, 1) == 0);
     /* A calibration multiplies times, each term by its own factor, and nothing else. */
     struct cost_layer cl2;
     struct cost_rates r2;
@@ -351,7 +379,6 @@ static void test_work(void)
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&
           hw_work_ns(&hw, "work/none", 0, 1, 1, HW_TYPICAL) == 0);
-    ends_together(&hw, &in, &s, &c, &f);
     /* One thread wakes nobody; the paper knows no such work. */
     c.n[0] = c.threads = 1;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 40);
@@ -561,9 +588,9 @@ static void test_products(void)
 static struct plan_layer_figures one_expert(int ahead, double foreseen, double wasted, double read_ns, double *v)
 {
     const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1, .ahead = ahead };
-    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 2, .depth = 8, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
+    struct cost_rates r = { .threads = 2, .depth = 8, .ffn_factor = 1, .io_factor = 1, .stream_bw = 1e9,
                             .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000, .n_lengths = 1,
-                            .cold_cpu_ns = 100 };
+                            .beside[0] = { 50, 1 } };
     const struct cost_layer l = { .attention_ns = 1000, .compute_ns = 5000, .active = 64, .guess_ns = 30 };
     struct cost_flow f = { .reads = 1, .lookups = 1, .at_once = 1, .foresees = 1, .mu = 1 };
     r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, read_ns }, .each_ns = read_ns };
@@ -610,14 +637,13 @@ static void test_ahead(void)
 static double eight_units(const struct replay_point_steps *steps, double together, int depth)
 {
     const struct cost_choice c = { .mode = PLAN_DENSE, .threads = 2, .backend = HW_URING, .depth = depth, .lanes = 1 };
-    struct cost_rates r = { .threads = 2, .lanes = 1, .cores = 4, .depth = depth, .ends = depth, .ffn_factor = 1, .io_factor = 1,
+    struct cost_rates r = { .threads = 2, .depth = depth, .ends = depth, .ffn_factor = 1, .io_factor = 1,
                             .stream_bw = 1e9, .stream_block = 1e6, .cold_bytes = 4096, .single_bytes = 4096, .unit_bytes = 4000,
-                            .n_lengths = 1 };
+                            .n_lengths = 1, .beside[0] = { 0, 1 }, .together = together };
     const struct cost_layer l = { .attention_ns = 500, .compute_ns = 3000, .active = 64 };
     struct cost_flow f = { .reads = 2, .lookups = 8, .at_once = 1, .mu = 0.25, .tiles = 8, .steps = steps };
     double v[TERM_VALUES];
     r.cold = (struct cost_reads){ .n = 2, .count = { 0, 1 }, .ns = { 0, 1000 }, .each_ns = 1000 };
-    r.together[0] = together;
     const struct plan_layer_figures o = cost_figures_of(&c, &r, &l, &f, v);
     CHECK(near(o.read_bytes, 2 * 4096) && near(v[V_t_missed], 2000) && near(o.io_ns, v[V_t_missed] + v[V_t_first]));
     return o.total_ns - 500;
@@ -638,6 +664,7 @@ static void test_bursts(void)
 int main(void)
 {
     test_ahead();
+    test_slowed();
     test_bursts();
     test_prompt();
     test_prompt_heights();

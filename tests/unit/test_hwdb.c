@@ -783,14 +783,16 @@ static void every_field(void)
     for (int k = 0; k < HWDB_KINDS; k++)
         total += hwdb_table((enum hwdb_kind)k)->n;
     for (int v = -1; v < total; v++) {
-        struct hw h = { .n_classes = 1, .n_compute = 1, .n_memory = 1, .n_storage = 1, .n_accels = 1, .n_accel_points = 1 }, got = { 0 };
+        struct hw h = { .n_classes = 1, .n_compute = 1, .n_memory = 1, .n_storage = 1, .n_accels = 1, .n_accel_points = 1, .n_joint = 1 },
+                  got = { 0 };
         struct hw_compute compute = { .core_class = 0 };
         struct hw_memory memory = { .threads = 0 };
         struct hw_storage storage = { .core_class = 0 };
         struct hw_accel accel = { .launch_ns = 0 };
         struct hw_accel_point point = { .accel = 0 };
+        struct hw_joint joint = { .threads = 0 };
         const struct hwdb_field *f = NULL;
-        h.compute = &compute, h.memory = &memory, h.storage_points = &storage, h.accels = &accel, h.accel_points = &point;
+        h.compute = &compute, h.memory = &memory, h.storage_points = &storage, h.accels = &accel, h.accel_points = &point, h.joint = &joint;
         for (int k = 0, left = v; k < HWDB_KINDS; k++) {
             const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
             f = left >= 0 && left < t->n ? &t->fields[left] : f;

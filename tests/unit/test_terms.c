@@ -176,9 +176,9 @@ static void equal(void)
 {
     for (unsigned seed = 1; seed < 40; seed++) {
         SAME(&terms_measured, t_cache, cost_cache_overhead_ns(V(lookups), V(tau_lookup), V(copied), V(tau_admit), V(threads)));
-        SAME(&terms_measured, t_io_cpu, cost_io_cpu_ns(V(io_reads), V(tau_cpu), V(threads), V(cores)));
+        SAME(&terms_measured, t_lost, cost_lost_ns(V(io_reads), V(tau_lost)));
         SAME(&terms_measured, t_drain, cost_drain_ns(V(t_cold), V(reads), V(threads), V(D), V(down_share)));
-        SAME(&terms_measured, t_refill, cost_refill_ns(V(reads), V(D), V(beta), V(t_work), V(t_missed)));
+        SAME(&terms_measured, t_slowed, cost_slowed_ns(V(t_work), V(t_waited), V(kappa)));
         SAME(&terms_measured, t_window, cost_window_ns(V(t_attention), V(t_work), V(t_early), V(t_late)));
         SAME(&terms_measured, t_both, cost_both_ns(V(t_cpu), V(t_engine), V(t_launch), V(sigma)));
         SAME(&terms_measured, t_memory, cost_memory_ns(V(V_seq), V(B_seq), V(V_rand), V(B_rand)));

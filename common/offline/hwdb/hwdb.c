@@ -23,9 +23,10 @@ static const char *const pattern_names[2] = { "seq", "random" };
 static const char *const backend_names[2] = { "pread", "io_uring" };
 static const char *const origin_names[3] = { "measured", "published", "estimated" };
 const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
-const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage", "accelerator" };
+const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage", "joint", "accelerator" };
 static const char *const tables[] = { "feature", "device", "fact_source", "core_class", "run", "compute", "memory", "storage",
-                                      "accelerator", "accelerator_point", "sample", "calibration", "calibration_term", "conditions" };
+                                      "joint", "accelerator", "accelerator_point", "sample", "calibration", "calibration_term",
+                                      "conditions" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 const char *hw_pattern_name(enum hw_pattern p)

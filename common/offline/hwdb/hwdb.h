@@ -23,7 +23,8 @@
 #define HW_NAME        64
 #define HW_TEXT        256
 #define HW_MAX_CLASSES 16
-#define HW_MAX_POINTS  65536 /* rows of one table that a reader accepts for one device */
+#define HW_MAX_POINTS  65536 /* rows of one table that a reader accepts for one device; */
+#define HW_MAX_JOINT   512   /* of joint, which are gone over again and again */
 
 enum hw_pattern { HW_SEQ, HW_RANDOM };
 enum hw_backend { HW_PREAD, HW_URING, HW_ANY_BACKEND = -1 };
@@ -91,6 +92,17 @@ struct hw_storage {
     enum hw_origin origin;
 };
 
+/* Reads and rows of weights beside each other: hwdb.sql. */
+struct hw_joint {
+    enum hw_backend backend;
+    uint64_t block_bytes;
+    int queue_depth, threads, load_percent; /* threads compute; 100: reads as fast as the queue gives them */
+    struct hw_dist bytes_per_s;             /* of the reads, beside the rows */
+    double read_rate_ratio, row_rate_ratio; /* beside each other / alone, 0 to 1 */
+    uint64_t page_bytes;
+    enum hw_origin origin;
+};
+
 struct hw_accel {
     char engine[HW_NAME]; /* "opencl", "npu" */
     char description[HW_TEXT];
@@ -118,9 +130,9 @@ enum hw_term { HW_ATTENTION, HW_PREDICT, HW_FFN, HW_IO, HW_HEAD, HW_TERMS };
 const char *hw_term_name(enum hw_term t); /* "attention" "predict" "ffn" "io" "head" */
 
 /* When a table was measured, and what ran beside it. Marks: what was not kept below its limit (profiler/probe/watch.h). */
-enum hw_table { HW_COMPUTE, HW_MEMORY, HW_STORAGE, HW_ACCELERATOR, HW_TABLES };
+enum hw_table { HW_COMPUTE, HW_MEMORY, HW_STORAGE, HW_JOINT, HW_ACCELERATOR, HW_TABLES };
 enum hw_mark { HW_OTHERS, HW_STOLEN, HW_WAITED, HW_SHORT_OF_MEMORY, HW_SPREAD, HW_MARKS };
-const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" "accelerator" */
+const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" "joint" "accelerator" */
 const char *hw_mark_name(enum hw_mark m);   /* "others" "stolen" "waited" "memory" "spread" */
 
 struct hw_conditions {
@@ -157,7 +169,7 @@ struct hw {
     enum hw_origin origin;
     uint64_t memory_bytes;           /* of the machine; 0: not known */
     uint64_t app_memory_limit_bytes; /* the most one program may hold; 0: no other limit than memory_bytes */
-    int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points;
+    int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points, n_joint;
     struct hw_class classes[HW_MAX_CLASSES];
     struct hw_compute *compute;
     int by_kernel;                   /* compute is in strcmp's order of kernels, as hwdb_load leaves it: those of one are found faster */
@@ -166,6 +178,7 @@ struct hw {
     int reads_first[2][2], reads_end[2][2]; /* of a loaded device: [backend][pattern] among which storage_points its own are; else 0 */
     struct hw_accel *accels;
     struct hw_accel_point *accel_points;
+    struct hw_joint *joint;
     struct hash128 hash; /* of all of the above in canonical order, not of dates and notes; of corrections too where
                           * they are applied */
     struct hw_conditions conditions[HW_TABLES]; /* of the run that each table is from */
@@ -212,7 +225,7 @@ struct hw_fact {
     struct hw_source source;
 };
 struct hw_sources {
-    struct hw_source device, classes[HW_MAX_CLASSES], *compute, *memory, *storage, *accels, *accel_points;
+    struct hw_source device, classes[HW_MAX_CLASSES], *compute, *memory, *storage, *accels, *accel_points, *joint;
     struct hw_fact facts[16];
     int n_facts;
 };
@@ -240,6 +253,15 @@ double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q);
 double hw_storage_together(const struct hw *h, const struct hw_read *q); /* share of the reads in flight, of one lane */
 uint64_t hw_storage_page_bytes(const struct hw *h);                       /* the smallest hw_storage.page_bytes known; 0: none is */
 double hw_storage_slots(const struct hw *h, const struct hw_read *q);    /* hw_storage.uncached_destination_ratio; 1: not known */
+
+/* What a read and `threads` threads that compute cost each other: hwdb_joint.c. lost_ns: of the time of all these threads, to a read that
+ * goes on beside them, where reads have bytes_per_s with idle cores; no less per second the faster they are. kept: the share of that rate
+ * that they keep, no more the more threads compute. 0, and *out as if they cost nothing, where the device has no such figures of this back
+ * end; else 1. */
+struct hw_beside {
+    double lost_ns, kept;
+};
+int hw_beside_of(const struct hw *h, const struct hw_read *q, int threads, double bytes_per_s, struct hw_beside *out);
 
 /* engines: "cpu". A missing random pattern is answered from seq. */
 double hw_memory_bytes_per_s(const struct hw *h, const char *engines, enum hw_pattern pattern,
@@ -321,7 +343,7 @@ int hwdb_begin(struct hwdb *d, const struct hw *dev, const struct hwdb_run *run,
 
 /* A row of a table from its struct (hwdb_parts.h); source may be NULL, and n 0. Accelerators come before their points. */
 enum hwdb_kind { HWDB_DEVICE, HWDB_CORE_CLASS, HWDB_COMPUTE, HWDB_MEMORY, HWDB_STORAGE, HWDB_ACCELERATOR, HWDB_ACCELERATOR_POINT,
-                 HWDB_CONDITIONS, HWDB_KINDS };
+                 HWDB_JOINT, HWDB_CONDITIONS, HWDB_KINDS };
 int hwdb_add(struct hwdb *d, enum hwdb_kind k, const void *item, const char *source, const struct hwdb_sample *s, int n, struct err *e);
 
 int hwdb_add_fact_source(struct hwdb *d, const char *field, enum hw_origin origin, const char *source,

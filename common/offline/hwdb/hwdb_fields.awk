@@ -2,7 +2,7 @@
 # type or a CHECK that is not understood is an error.
 BEGIN {
     n = split("device hw core_class hw_class compute hw_compute memory hw_memory storage hw_storage accelerator hw_accel " \
-              "accelerator_point hw_accel_point conditions hw_conditions", w, " ")
+              "accelerator_point hw_accel_point joint hw_joint conditions hw_conditions", w, " ")
     for (i = 1; i < n; i += 2)
         of[w[i]] = w[i + 1]
     as["core_class_id"] = "core_class"; as["accelerator_id"] = "accel"; as["table_name"] = "table"

@@ -31,10 +31,14 @@ static const struct hwdb_table tables[HWDB_KINDS] = {
     [HWDB_ACCELERATOR_POINT] = { "accelerator_point", N(accelerator_point_fields), HW_MAX_POINTS, sizeof(struct hw_accel_point),
                                  " FROM accelerator_point p WHERE run_id = " NEWEST("accelerator", "")
                                  " ORDER BY (SELECT engine FROM accelerator a WHERE a.id = accelerator_id), op, batch, rows, cols", "ns" },
+    [HWDB_JOINT] = { "joint", N(joint_fields), HW_MAX_JOINT, sizeof(struct hw_joint),
+                     " FROM joint p WHERE run_id = " NEWEST("joint", "")
+                     " ORDER BY backend, threads, block_bytes, queue_depth, load_percent", "B/s" },
     /* The row of the run that a table's points are from. An import that brings no conditions has none. */
     [HWDB_CONDITIONS] = { "conditions", N(conditions_fields), HW_TABLES, sizeof(struct hw_conditions),
                           " FROM conditions p WHERE run_id = CASE table_name WHEN 'compute' THEN " NEWEST("compute", "")
                           " WHEN 'memory' THEN " NEWEST("memory", " AND engines = 'cpu'") " WHEN 'storage' THEN " NEWEST("storage", "")
+                          " WHEN 'joint' THEN " NEWEST("joint", "")
                           " ELSE " NEWEST("accelerator", "") " END", NULL },
 };
 
@@ -86,6 +90,7 @@ const void *hwdb_items(const struct hw *h, enum hwdb_kind k, int *n)
     case HWDB_STORAGE:           *n = h->n_storage; return h->storage_points;
     case HWDB_ACCELERATOR:       *n = h->n_accels; return h->accels;
     case HWDB_ACCELERATOR_POINT: *n = h->n_accel_points; return h->accel_points;
+    case HWDB_JOINT:             *n = h->n_joint; return h->joint;
     case HWDB_CONDITIONS:        *n = HW_TABLES; return h->conditions;
     default:                     *n = 1; return h;
     }

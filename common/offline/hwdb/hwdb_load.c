@@ -324,6 +324,8 @@ static int hash_device(struct hw *h, struct err *e)
         const struct hwdb_table *t = hwdb_table((enum hwdb_kind)k);
         int n;
         const char *items = hwdb_items(h, (enum hwdb_kind)k, &n);
+        if (k >= HWDB_JOINT && !n) /* likewise a table that is added later */
+            continue;
         hash_update_str(s, t->name);
         hash_update_u64(s, (uint64_t)n);
         for (int i = 0; i < n; i++) {
@@ -361,6 +363,7 @@ static int load_device(sqlite3 *db, const char *path, int64_t id, struct hw *out
         (r = load_items(db, path, id, &l, HWDB_STORAGE, &out->storage_points, &out->n_storage, e)) < 0 ||
         (r = load_items(db, path, id, &l, HWDB_ACCELERATOR, &out->accels, &out->n_accels, e)) < 0 ||
         (r = load_items(db, path, id, &l, HWDB_ACCELERATOR_POINT, &out->accel_points, &out->n_accel_points, e)) < 0 ||
+        (r = load_items(db, path, id, &l, HWDB_JOINT, &out->joint, &out->n_joint, e)) < 0 ||
         (r = load_items(db, path, id, &l, HWDB_CONDITIONS, &seen, &n_seen, e)) < 0)
         return r;
     for (int i = 0; i < n_seen; i++)
@@ -478,6 +481,7 @@ void hw_free(struct hw *h)
     free(h->storage_points);
     free(h->accels);
     free(h->accel_points);
+    free(h->joint);
     memset(h, 0, sizeof *h);
 }
 

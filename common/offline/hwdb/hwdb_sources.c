@@ -140,6 +140,7 @@ int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *o
         (failed = read_points(&r, HWDB_STORAGE, &out->storage, h->n_storage)) < 0 ||
         (failed = read_points(&r, HWDB_ACCELERATOR, &out->accels, h->n_accels)) < 0 ||
         (failed = read_points(&r, HWDB_ACCELERATOR_POINT, &out->accel_points, h->n_accel_points)) < 0 ||
+        (failed = read_points(&r, HWDB_JOINT, &out->joint, h->n_joint)) < 0 ||
         (failed = read_facts(&r, out)) < 0)
         hw_sources_done(out);
     sqlite3_close(r.db);
@@ -153,5 +154,6 @@ void hw_sources_done(struct hw_sources *s)
     free(s->storage);
     free(s->accels);
     free(s->accel_points);
+    free(s->joint);
     memset(s, 0, sizeof *s);
 }

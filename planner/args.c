@@ -20,7 +20,7 @@ static const char *const predictor_choices[] = { "auto", "ffn", "block", "residu
 static const char *const packed_choices[] = { "auto", "no", "yes", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
 static const char *const act_choices[] = { "f32", "q8", NULL };
-static const char *const purpose_choices[] = { "generate", "chat", "serve", NULL };
+static const char *const purpose_choices[] = { "generate", "chat", "serve", "thermo-serve", NULL };
 static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
@@ -67,8 +67,9 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Positions of the KV cache, prompt and answer together.",
           .def = "the model's, at most 4096, whatever the memory" },
         { .name = "for", .type = OPT_CHOICE, .dest = &a->purpose, .arg = "COMMAND", .choices = purpose_choices,
-          .help = "The command of thermo-run that runs by the plan: chat and serve take memory beside the model, for the conversation or "
-                  "the requests, and the account keeps room for it.", .def = "generate" },
+          .help = "What runs by the plan: chat, serve and thermo-serve take memory beside the model, for the conversation or the requests "
+                  "(thermo-serve also for connections, bodies and schemas, as its options are if nothing is said), and the account keeps "
+                  "room for it.", .def = "generate" },
         { .name = "elastic", .type = OPT_FLAG, .dest = &a->elastic,
           .help = "The limits of --memory share what a running model cannot change, as far as there is room for it: thermo-run --elastic "
                   "moves between them. What that costs each is stated. Without an accelerator." },

@@ -268,7 +268,7 @@ static void count_beside(struct generate_args *a, int in_flight)
                      a->known && a->guess == GENERATE_GUESS_MTP ? "the layer for multi-token prediction" : "what is asked for at once";
     s->beside = a->reserved;
     s->beside_per_place = a->reserved_per_token + (uint64_t)per_sequence * REQUEST_PER_TOKEN;
-    s->purpose = a->known ? PLAN_FOR_GENERATE : PLAN_FOR_SERVE;
+    s->purpose = a->known ? PLAN_FOR_GENERATE : a->reserved ? PLAN_FOR_SERVER : PLAN_FOR_SERVE;
     s->beside_per_place += !a->known || a->prefix_cache ? KV_PREFIX_PER_TOKEN : 0;
     if (!a->known) {
         s->beside += REQUEST_READING + (chat ? CHAT_BYTES : 0);

@@ -575,7 +575,7 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
 
 const char *plan_purpose_name(enum plan_purpose p)
 {
-    static const char *const names[PLAN_PURPOSES] = { "generate", "chat", "serve" };
+    static const char *const names[PLAN_PURPOSES] = { "generate", "chat", "serve", "thermo-serve" };
     return names[p];
 }
 

@@ -183,8 +183,8 @@ struct plan_own {
 #define PLAN_LOAD_DEPTH 8
 
 /* What runs by a plan, and has memory of its own beside the model (room.h). */
-enum plan_purpose { PLAN_FOR_GENERATE, PLAN_FOR_CHAT, PLAN_FOR_SERVE, PLAN_PURPOSES };
-const char *plan_purpose_name(enum plan_purpose p); /* "generate" "chat" "serve" */
+enum plan_purpose { PLAN_FOR_GENERATE, PLAN_FOR_CHAT, PLAN_FOR_SERVE, PLAN_FOR_SERVER, PLAN_PURPOSES };
+const char *plan_purpose_name(enum plan_purpose p); /* "generate" "chat" "serve" "thermo-serve" */
 
 /* Limits between which a running model moves (thermo-run --elastic): their texts are the same, and their accounts have the same fixed part,
  * with room for what any of them needs. */

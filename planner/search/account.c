@@ -65,7 +65,7 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .area_bytes = lim->area_bytes,
-                               .room_bytes = room_bytes(lim->purpose, c->context, lim->max_batch), .hot = hot, .cold = cold };
+                               .room_bytes = room_bytes(lim->purpose, c->context, lim->max_batch, &s->budget), .hot = hot, .cold = cold };
     plan_fit_widen(&b, &lim->elastic);
     if (lim->reserved)
         b.engine = account_engine(s->hw, s->in, lim->engine, (enum plan_work)((unsigned)c->work | (unsigned)lim->prompt_work));

@@ -1,5 +1,5 @@
 #!/bin/bash
-# solve --for chat and --for serve: what a plan keeps free is what the command takes. At the very floor that solve names the command runs, with
+# solve --for chat, --for serve and --for thermo-serve: what a plan keeps free is what the command takes. At the very floor that solve names the command runs, with
 # no neuron less than planned; by a plan without it, chat is refused and names the flag.
 . tests/run_chain.sh
 scratch
@@ -17,6 +17,19 @@ serve() # PLAN: a line of messages and one of text for each of four requests
         "$run" serve --stdio --chat --chat-template "$t" --temp 0 --model "$m" --plan "$1" > "$tmp/out" 2> "$tmp/err" &&
         test "$(grep -c '"type":"done"' "$tmp/out")" -eq 8
 }
+thermo-serve() # PLAN: it listens
+{
+    "$BIN/thermo-serve" --model "$m" --plan "$1" --port 0 -- --chat-template "$t" > "$tmp/out" 2> "$tmp/err" &
+    local pid=$!
+    for _ in $(seq 600); do
+        grep -q listening "$tmp/out" && break
+        kill -0 $pid 2> /dev/null || break
+        sleep 0.1
+    done
+    kill $pid 2> /dev/null
+    wait $pid
+    grep -q listening "$tmp/out"
+}
 as_planned() { ! grep 'fewer neurons\|below the floor' "$tmp/err"; }
 runs() # COMMAND CONTEXT BATCH
 {
@@ -33,6 +46,7 @@ for context in 64 1000; do
     for batch in 1 $(unless_short echo 8); do
         check "serve runs at the floor of a plan for it, context $context, $batch sequences" runs serve $context $batch
     done
+    check "thermo-serve starts at the floor of a plan for it, context $context" runs thermo-serve $context $([ $context = 64 ] && echo 1 || echo 8)
 done
 least=$(floor_for --context 1000)
 refused() { solve --context 1000 --memory "$least" --out "$tmp/plain.json" > "$tmp/log" && ! chat "$tmp/plain.json" && cat "$tmp/err" >&2 && return 4; }

@@ -269,8 +269,8 @@ static const struct plan_field limit_fields[] = {
     EACH("exempt", PLAN_WHOLE, plan_limit, always, PLAN_BY_FIGURES, "Predicted mode: per layer, how many of the first neurons of its "
                "FFN, or of each expert, are always computed. Whole clusters or n_ff. Other modes: empty.",
                .many = PLAN_BY_PREDICTED_LAYER, .most = UINT32_MAX - 1, .last = 1),
-    ROW("for", PLAN_NAME, plan_limit, purpose, PLAN_BY_MODEL, "What runs by it. For others than generate account_bytes and floor_bytes have "
-        "what a conversation, or requests, or a server take beside the model. Absent: generate.", OPTIONAL, .names = purpose_name,
+    ROW("for", PLAN_NAME, plan_limit, purpose, PLAN_BY_MODEL, "What runs by it. For others than generate account_bytes and floor_bytes "
+        "have what a conversation, or requests, or a server take beside the model. Absent: generate.", OPTIONAL, .names = purpose_name,
         .most = PLAN_PURPOSES - 1),
     WITHIN("guesses", guesses, plan_limit, guesses, "Passes over tokens of one sequence that follow each other, as guesses of further "
            "tokens are held against (docs/speculation.md), at batch 1: (M30) of docs/cost-model.md. The runtime makes as many guesses as "

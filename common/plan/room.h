@@ -2,7 +2,7 @@
 #define COMMON_PLAN_ROOM_H
 
 /* What chat, serve and thermo-serve take of the memory limit beside the model: what a plan for them keeps free (solve --for), and the
- * runtime, which takes it (chat.h, messages.h, request.h, schemas.h), and the server (server/main.c), as its options are if nothing is said,
+ * runtime, which takes it (chat.h, messages.h, request.h, schemas.h), and the server (server/main.c), with options as if nothing is said,
  * hold themselves to. Guesses by another model or layer are not in it. */
 #include "common/plan/budget.h"
 #include "common/plan/plan.h"

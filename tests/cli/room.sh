@@ -52,7 +52,7 @@ least=$(floor_for --context 1000)
 refused() { solve --context 1000 --memory "$least" --out "$tmp/plain.json" > "$tmp/log" && ! chat "$tmp/plain.json" && cat "$tmp/err" >&2 && return 4; }
 check "a plan without it has no room for chat, which names the flag" says 4 "'thermo-plan solve --for chat' keeps room for it" refused
 check "check verifies what it is for" says 0 '^unverified' "$BIN/thermo-plan" check "$tmp/for.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite"
-other() { sed 's/"for": "serve"/"for": "chat"/' "$tmp/for.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/for.json" && return 9
+other() { sed 's/"for": "thermo-serve"/"for": "chat"/' "$tmp/for.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/for.json" && return 9
     "$BIN/thermo-plan" check "$tmp/bad.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite"; }
 check "another command is found" says 3 account_bytes other
 done_testing

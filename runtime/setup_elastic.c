@@ -82,7 +82,7 @@ int setup_elastic_open(struct setup *s, const struct plan *p, const struct plan_
     *l = of;
     x->least = x->now = &x->limit[of - p->limits];
     s->memory_bytes = s->args.elastic;
-    s->args.beside += bytes + 2 * each + ARENA_SLACK; /* one more: a copy that plan_fit makes */
+    s->args.beside += bytes + 2 * each + arena_slack(1) - arena_slack(0); /* one more: a copy that plan_fit makes */
     return 0;
 }
 

@@ -24,6 +24,18 @@ size_t pages_huge_size(void)
     return size;
 }
 
+size_t pages_small_size(void)
+{
+    long size = sysconf(_SC_PAGESIZE);
+    return size > 0 ? (size_t)size : 4096;
+}
+
+uint64_t pages_up(uint64_t bytes)
+{
+    uint64_t page = pages_small_size();
+    return (bytes + page - 1) / page * page;
+}
+
 void *pages_map(size_t bytes)
 {
     size_t huge = pages_huge_size(), more = huge && bytes >= huge ? huge : 0;
@@ -36,7 +48,7 @@ void *pages_map(size_t bytes)
     if (before)
         munmap(m, before);
     m += before;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (bytes + page - 1) / page * page;
+    size_t end = (size_t)pages_up(bytes);
     if (end < bytes + more - before)
         munmap(m + end, bytes + more - before - end);
     madvise(m, bytes, MADV_HUGEPAGE);
@@ -60,5 +72,5 @@ size_t pages_size(const void *at, size_t bytes)
     }
     if (f)
         fclose(f);
-    return !stated ? 0 : huge >= bytes / 2 + bytes % 2 ? pages_huge_size() : (size_t)sysconf(_SC_PAGESIZE);
+    return !stated ? 0 : huge >= bytes / 2 + bytes % 2 ? pages_huge_size() : pages_small_size();
 }

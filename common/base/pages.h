@@ -10,6 +10,10 @@
 /* Bytes of a huge page as the kernel has them (2 MiB on x86-64); 0: it has none, or does not say. Thread-safe. */
 size_t pages_huge_size(void);
 
+/* Bytes of a small page: 4 KiB, 16 KiB or 64 KiB; and the least multiple of that which is at least bytes. */
+size_t pages_small_size(void);
+uint64_t pages_up(uint64_t bytes);
+
 /* Maps bytes > 0, zeroed and not yet there: a page appears when it is touched. Of at least one huge page the mapping begins at the boundary
  * of one and asks for them; the kernel may still give small ones (none are left, a cgroup is full, they are off), and what lies past the
  * last whole one is in small pages. NULL, with errno, where nothing can be mapped. Goes by munmap(). */

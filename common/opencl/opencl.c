@@ -4,6 +4,7 @@
 #include "common/opencl/opencl_impl.h"
 
 #include "common/base/ckmath.h"
+#include "common/base/pages.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
  * 213 MiB while it builds them (Debian 12, x86-64, November 2026). */
 #define LEAST_BYTES (64u << 20)
 
-#define PAGE     4096u
+#define PAGE     pages_small_size()
 #define GAP      65536u /* of bytes that nobody added, within a window */
 #define CLOSE_MS 1000
 

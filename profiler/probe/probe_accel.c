@@ -467,7 +467,7 @@ static void add_bandwidth(struct accel_probe *m, uint32_t type, int quick)
 static size_t buffer_bytes(int quick)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
-    size_t len = (quick ? 64u : 256u) << 20, most = pages > 0 ? (size_t)pages / 8 * 4096 : len;
+    size_t len = (quick ? 64u : 256u) << 20, most = pages > 0 ? (size_t)pages / 8 * pages_small_size() : len;
     while (len > most && len > 32u << 20)
         len /= 2;
     return len;

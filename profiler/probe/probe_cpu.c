@@ -281,7 +281,7 @@ static int add_threads(struct compute_probe *c, int core_class, int threads, con
 static size_t buffer_bytes(int n_threads)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE), pages = sysconf(_SC_PHYS_PAGES);
-    size_t len = 64u << 20, most = pages > 0 ? (size_t)pages / 8 * 4096 : len;
+    size_t len = 64u << 20, most = pages > 0 ? (size_t)pages / 8 * pages_small_size() : len;
     while ((cache > 0 && len < 4 * (size_t)cache && len < MOST_BYTES) || len < (size_t)n_threads * (1u << 20))
         len *= 2;
     while (len > most && len / 2 >= (size_t)n_threads * CACHE_BYTES * 2)

@@ -164,7 +164,7 @@ static void done(struct probe *base)
 static size_t buffer_bytes(int quick)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE), pages = sysconf(_SC_PHYS_PAGES);
-    size_t len = 64u << 20, most = pages > 0 ? (size_t)pages / 8 * 4096 : len;
+    size_t len = 64u << 20, most = pages > 0 ? (size_t)pages / 8 * pages_small_size() : len;
     while (cache > 0 && len < (quick ? 4 : 8) * (size_t)cache && len < MOST_BYTES)
         len *= 2;
     while (len > most && len > 8u << 20)

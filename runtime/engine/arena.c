@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE  ARENA_SLACK
+#define PAGE  4096u        /* the account counts in such; each is touched */
 #define PIECE (2u << 20) /* that one thread touches at a time */
 
 /* Staging first: the mapping begins with huge pages (pages.h), and what does not fill one is at its end. Then the cold cache, whose slots
@@ -35,9 +35,10 @@ static uint64_t mapped(const struct budget *b, enum budget_item i)
     return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
 }
 
-static uint64_t up_page(uint64_t bytes)
+size_t arena_slack(int elastic)
 {
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    size_t page = pages_small_size();
+    return (page > PAGE ? page : 0) + (elastic ? page : 0);
 }
 
 /* Offsets of the items; their end. */
@@ -45,10 +46,10 @@ static uint64_t place(const struct budget *b, const enum budget_item *items, int
 {
     uint64_t end = 0;
     for (size_t i = 0; i < N_ITEMS; i++) {
-        at[i] = elastic && items[i] == BUDGET_COLD ? up_page(end) : end;
+        at[i] = elastic && items[i] == BUDGET_COLD ? pages_up(end) : end;
         end = at[i] + mapped(b, items[i]);
     }
-    return up_page(end);
+    return pages_up(end);
 }
 
 size_t arena_elastic_bytes(const struct budget *b)

@@ -28,7 +28,9 @@ struct arena {
     struct arena_item item[BUDGET_ITEMS];
 };
 
-#define ARENA_SLACK 4096 /* that an elastic one takes beside the account, at most: cold begins at a page */
+/* What one takes beside the account, at most: the account's last page of 4 KiB ends within one of the system's; of an elastic one more, for
+ * its cold cache begins at a page. */
+size_t arena_slack(int elastic);
 
 /* Bytes of an elastic one of this account. */
 size_t arena_elastic_bytes(const struct budget *b);

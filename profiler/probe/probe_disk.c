@@ -13,6 +13,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/pages.h"
+#include "common/base/uring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -458,7 +459,7 @@ int probe_have_uring(void)
 {
 #ifndef NO_URING
     struct io_uring ring;
-    if (io_uring_queue_init(1, &ring, 0) == 0) {
+    if (uring_may_be_tried() && io_uring_queue_init(1, &ring, 0) == 0) {
         io_uring_queue_exit(&ring);
         return 1;
     }

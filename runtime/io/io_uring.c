@@ -37,6 +37,7 @@ struct io_uring_io {
 #else
 
 #include "common/base/progress.h"
+#include "common/base/uring.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -56,6 +57,8 @@ static int uring_start(struct io *io, struct err *e)
     struct io_uring_io *u = (struct io_uring_io *)io;
     /* What has completed is taken in when it is asked for, by the thread that asks: the kernel need not interrupt it. */
     unsigned depth = (unsigned)io->config.queue_depth;
+    if (!uring_may_be_tried())
+        return err_set(e, ERR_UNSUPPORTED, "io_uring is forbidden here: a filter kills who calls it");
     int r = io_uring_queue_init(depth, &u->ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
     if (r == -EINVAL) /* Linux before 5.19 */
         r = io_uring_queue_init(depth, &u->ring, 0);

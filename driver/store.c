@@ -151,7 +151,7 @@ static int at_rest(char *const *paths, int n)
 
 static int record_path(const struct drive *d, const char *name, char out[DRIVE_PATH], struct err *e)
 {
-    return *name == '/' ? drive_path(out, e, "%s", name) : drive_path(out, e, "%s/%s.json", d->state, name);
+    return strchr(name, '/') ? drive_path(out, e, "%s", name) : drive_path(out, e, "%s/%s.json", d->state, name);
 }
 
 struct js *store_read(const struct drive *d, const char *name)

@@ -19,6 +19,7 @@
 #define MAX_REPEATS 1000
 #define MAX_LIST 16 /* numbers of an option */
 #define MAX_SEQUENCES 1024
+#define OWN_BYTES (16u << 10) /* of tests, for which the process's own part of the account has room */
 #define USUAL_PP 512
 #define USUAL_TG 128 /* tokens of a generation test */
 
@@ -499,8 +500,9 @@ int cmd_bench(int argc, char **argv)
     b.s = &s;
     a.setup.cancel = file_catch_interrupt();
     int most = most_sequences(&a);
-    a.setup.beside = (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) +
-                     (uint64_t)most_tests(&a) * (sizeof *b.tests + (uint64_t)a.repeats * sizeof *b.tests->took);
+    a.setup.beside = (uint64_t)most_tests(&a) * (sizeof *b.tests + (uint64_t)a.repeats * sizeof *b.tests->took);
+    a.setup.beside = a.setup.beside > OWN_BYTES ? a.setup.beside - OWN_BYTES : 0;
+    a.setup.beside += most > 1 ? (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) : 0;
     a.setup.beside_what = a.text_file || a.prompt_file ? "the text" : "the tests";
     a.setup.beside_of = read_texts;
     a.setup.beside_ctx = &b;

@@ -108,7 +108,7 @@ static void print_md(const struct bench_results *b)
         print("| %s | %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
                b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size), params_text(b, params, sizeof params),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
-               b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
+               setup_threads(b->s), size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
                mean(t, 1), deviation(t, 1), rate, ttft, plans, (double)t->s.read_bytes / 1048576 / tokens_of(t),
                100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
                size_format(machine_peak_bytes(), peak, sizeof peak));
@@ -170,7 +170,7 @@ static void make_row(const struct bench_results *b, const struct bench_test *t, 
     whole(r, "model_n_params", n_params(&s->pack->h));
     whole(r, "n_batch", c->prefill_chunk);
     whole(r, "n_ubatch", c->prefill_chunk);
-    whole(r, "n_threads", c->threads);
+    whole(r, "n_threads", setup_threads(s));
     text(r, "type_k", c->kv_f16 ? "f16" : "f32");
     text(r, "type_v", c->kv_f16 ? "f16" : "f32");
     whole(r, "n_prompt", t->pp);
@@ -187,7 +187,7 @@ static void make_row(const struct bench_results *b, const struct bench_test *t, 
     text(r, "mode", plan_mode_name(s->config.mode));
     text(r, "io", io ? io->backend->name : "none");
     whole(r, "direct", io && io->direct);
-    whole(r, "queue_depth", c->queue_depth);
+    whole(r, "queue_depth", setup_depth(s));
     whole(r, "memory_bytes", (double)s->memory_bytes);
     whole(r, "peak_bytes", (double)machine_peak_bytes());
     whole(r, "sequences", t->sequences);

@@ -95,7 +95,8 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
 {
     enum { GUESS_MTP = 2 };
     struct generate_args *g = &a->g;
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + GENERATE_ELASTIC_OPTIONS + 13] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + GENERATE_ELASTIC_OPTIONS + GENERATE_ADAPT_OPTIONS +
+                 13] = { 0 };
     int k = setup_options(o, &g->setup), n_pos = 0;
     static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
@@ -133,6 +134,7 @@ static int parse(struct args *a, int argc, char **argv, const char **more, struc
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_prefix_options(o + k, g);
     k += generate_elastic_options(o + k, g);
+    k += generate_adapt_options(o + k, g);
     sampling_options(o + k, &g->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)

@@ -73,7 +73,7 @@ static int check(const struct generate_args *a, struct err *e)
 /* more: what is the library's. */
 static int parse(struct generate_args *a, int argc, char **argv, const char **more, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + 35] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_PREFIX_OPTIONS + GENERATE_ADAPT_OPTIONS + 35] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
@@ -125,6 +125,7 @@ static int parse(struct generate_args *a, int argc, char **argv, const char **mo
     k += (int)(sizeof own / sizeof own[0]);
     k += generate_guess_options(o + k, a);
     k += generate_prefix_options(o + k, a);
+    k += generate_adapt_options(o + k, a);
     sampling_options(o + k, &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)

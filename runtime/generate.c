@@ -1,4 +1,5 @@
 #include "runtime/generate.h"
+#include "runtime/adapting.h"
 #include "runtime/engine/kv_prefix.h"
 #include "runtime/identity.h"
 #include "runtime/report.h"
@@ -74,6 +75,17 @@ int generate_elastic_options(struct opt *o, struct generate_args *a)
     return GENERATE_ELASTIC_OPTIONS;
 }
 
+int generate_adapt_options(struct opt *o, struct generate_args *a)
+{
+    o[0] = (struct opt){ .name = "adapt", .type = OPT_CHOICE, .dest = &a->adapt, .choices = adapting_names,
+                         .help = "on: look at what passes take, and go over to an alternative that the plan has (threads, read backend, "
+                                 "reads in flight, reads through gaps, experts ahead) where it is clearly faster, as on a machine that "
+                                 "became busy; and back. off: stay with the plan. 1 to 8: stay with that alternative. cycle: the next one "
+                                 "at every pass, for tests. Texts are the same.",
+                         .def = "on" };
+    return GENERATE_ADAPT_OPTIONS;
+}
+
 void generate_args_init(struct generate_args *a)
 {
     *a = (struct generate_args){ .n = 128, .seed = UINT64_MAX };
@@ -126,6 +138,7 @@ int generate_serve_options(struct opt *o, struct generate_args *a)
     k += generate_guess_options(o + k, a);
     k += generate_prefix_options(o + k, a);
     k += generate_elastic_options(o + k, a);
+    k += generate_adapt_options(o + k, a);
     return k + sampling_options(o + k, &a->sampling);
 }
 

@@ -28,6 +28,7 @@ struct generate_args {
     int conversation;           /* one request at a time, of messages; its memory is what a plan for chat keeps */
     int requests, known;        /* that may be open, 0: so many for each sequence; all are read before the model is loaded */
     int guess, guess_most;
+    int adapt;                  /* enum adapting_how */
     const char *draft, *draft_plan, *mtp;
     const char *memory_file, *pressure; /* follow.h */
     uint64_t draft_memory;
@@ -55,13 +56,17 @@ int generate_prefix_options(struct opt *o, struct generate_args *a);
 #define GENERATE_ELASTIC_OPTIONS 3
 int generate_elastic_options(struct opt *o, struct generate_args *a);
 
+/* That of the online choice. */
+#define GENERATE_ADAPT_OPTIONS 1
+int generate_adapt_options(struct opt *o, struct generate_args *a);
+
 /* Defaults; what parsing has allocated. */
 void generate_args_init(struct generate_args *a);
 void generate_args_done(struct generate_args *a);
 
 /* Options of those who answer requests (serve, the library), GENERATE_SERVE_OPTIONS of them at most; how many were filled. */
 #define GENERATE_SERVE_OPTIONS (SETUP_OPTIONS + SAMPLING_OPTIONS + GENERATE_GUESS_OPTIONS + GENERATE_PREFIX_OPTIONS + \
-                                GENERATE_ELASTIC_OPTIONS + 12)
+                                GENERATE_ELASTIC_OPTIONS + GENERATE_ADAPT_OPTIONS + 12)
 int generate_serve_options(struct opt *o, struct generate_args *a);
 
 /* Options that do not go together are ERR_USAGE. */

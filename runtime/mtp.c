@@ -53,7 +53,7 @@ static void configure(struct mtp *m, const struct engine_config *c)
                                         .batches = m->batches, .n_batches = c->n_batches,
                                         .choice = { .context = c->choice.context, .kv_f16 = c->choice.kv_f16, .max_batch = m->sequences,
                                                     .kv_positions = kv_positions(&c->choice), .prefill_chunk = chunk,
-                                                    .threads = c->choice.threads, .io_lanes = c->choice.io_lanes,
+                                                    .threads = c->variants[0].threads, .io_lanes = c->choice.io_lanes,
                                                     .queue_depth = MTP_DEPTH, .hot = m->hot } };
     for (int i = 0; i < c->n_batches; i++) {
         m->batches[i] = c->batches[i];

@@ -100,13 +100,13 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     print_json_to(f,
                   ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,"
                   "\"cpu\":\"%s\"",
-                  plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32",
+                  plan_mode_name(s->config.mode), setup_threads(s), c->context, c->kv_f16 ? "f16" : "f32",
                   s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
     if (s->config.mode == PLAN_PREDICTED)
         print_json_to(f, ",\"recall\":%.6g", s->config.recall);
     print_json_to(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io ? io->backend->name : "none",
                   io && io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
-                  cache_policy_name(s->config.policy), c->queue_depth);
+                  cache_policy_name(s->config.policy), setup_depth(s));
     if (engine_page_bytes(g))
         print_json_to(f, ",\"page_bytes\":%zu", engine_page_bytes(g));
     print_json_to(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
@@ -128,7 +128,8 @@ void report_batches(FILE *f, const struct engine *g, const struct engine_stats *
     for (int i = 0; i < c->n_batches; i++)
         print_json_to(f, "{\"batch\":%d,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu},", c->batches[i].tokens, c->batches[i].threads,
                       c->batches[i].depth, (unsigned long long)s->passes_by[i]);
-    print_json_to(f, "{\"batch\":0,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu}]", c->choice.threads, c->choice.queue_depth,
+    print_json_to(f, "{\"batch\":0,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu}]",
+                  c->n_variants ? c->variants[0].threads : c->choice.threads, c->n_variants ? c->variants[0].depth : c->choice.queue_depth,
                   (unsigned long long)s->passes_by[PLAN_MAX_BATCHES]);
 }
 
@@ -254,4 +255,5 @@ void report_work(FILE *f, const struct setup *s, const struct engine *g, const s
                   report_rate(r->decode.tokens, r->decode.ns), (double)d->read_bytes / steps, report_hit_rate(d));
     terms_json(f, measured);
     fputs("}", f);
+    adapting_json(f, r->adapting);
 }

@@ -2,6 +2,7 @@
 #define RUNTIME_REPORT_H
 
 /* Telemetry, as members of JSON objects. Nothing here allocates. */
+#include "runtime/adapting.h"
 #include "runtime/engine/engine.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
@@ -23,6 +24,7 @@ struct report {
     int most;                     /* and in one pass, at most */
     int guessing, guess_most;     /* with guesses; of a text in a pass, at most */
     struct guess_stats guesses;
+    const struct adapting *adapting; /* changes under the same lock as the rest */
     double guess_ns;              /* of a guess, for its source, by the plan; 0: not known */
 };
 
@@ -32,7 +34,7 @@ void report_string(FILE *f, const char *text, size_t len);
 /* The same without quotes: a part of one. */
 void report_chars(FILE *f, const char *text, size_t len);
 
-/* ,"load_ms":..,"prompt":{..},"decode":{..},"guesses":{..},"predicted":{..},"measured":{..}: runtime/README.md. */
+/* ,"load_ms":..,"prompt":{..},"decode":{..},"guesses":{..},"predicted":{..},"measured":{..},"adapt":{..}: runtime/README.md. */
 void report_work(FILE *f, const struct setup *s, const struct engine *g, const struct report *r);
 
 /* ,"batches":[{batch, threads, queue_depth, passes}, ...]: by whom passes were made, of up to `batch` tokens, 0: of more; nothing where a

@@ -210,9 +210,11 @@ static int or_plan(int given, int none, int planned)
 static int fill_config(struct setup *s, struct err *e)
 {
     const struct setup_args *a = &s->args;
-    const struct plan_limit *l = &s->limit;
+    struct plan_limit *l = &s->limit;
+    l->n_alternatives = s->elastic || s->memory_bytes < l->memory_bytes ? 0 : l->n_alternatives; /* neurons come first */
+    const struct plan_most most = plan_most(l);
     struct engine_config *c = &s->config;
-    int cpus = machine_cpus();
+    int cpus = machine_cpus(), threads = or_plan(a->threads, 0, l->threads);
     *c = (struct engine_config){ .pack = s->pack,
                                  .mode = (enum plan_mode)or_plan(a->mode, -1, (int)l->mode),
                                  .act_q8 = or_plan(a->act, -1, l->act_q8),
@@ -229,9 +231,9 @@ static int fill_config(struct setup *s, struct err *e)
                                                                                                             : l->max_batch,
                                              .kv_positions = a->kv_positions,
                                              .prefill_chunk = or_plan(a->chunk, 0, l->prefill_chunk),
-                                             .threads = or_plan(a->threads, 0, l->threads),
-                                             .io_lanes = l->io_lanes,
-                                             .queue_depth = l->queue_depth,
+                                             .threads = or_plan(a->threads, 0, most.threads),
+                                             .io_lanes = most.lanes,
+                                             .queue_depth = most.depth,
                                              .read_bytes = plan_read_bytes(l),
                                              .hot = s->hot,
                                              .cold = s->cold } };
@@ -239,10 +241,15 @@ static int fill_config(struct setup *s, struct err *e)
         plan_fit_widen(&c->choice, &l->elastic);
     if (a->threads)
         c->choice.threads = a->threads;
-    if (!a->threads && c->choice.threads > cpus) {
+    if (!a->threads && threads > cpus) {
         log_warn("the plan is for %d threads, but %d processors are available here: using %d", l->threads, cpus, cpus);
-        c->choice.threads = cpus;
+        threads = cpus;
     }
+    if (!a->threads && c->choice.threads > cpus)
+        c->choice.threads = cpus;
+    s->variants[0] = (struct engine_way){ c->io, threads, l->queue_depth, l->io_lanes, 0, c->no_ahead };
+    c->variants = s->variants;
+    c->n_variants = 1;
     if (s->pack->h.n_positions > 0 && c->choice.context > s->pack->h.n_ctx_train)
         return err_set(e, ERR_USAGE, "a context of %d, but the model has %d positions (--context)", c->choice.context,
                        s->pack->h.n_ctx_train);
@@ -350,10 +357,42 @@ void setup_take_passes(struct setup *s)
     const struct plan_limit *l = &s->limit;
     struct engine_config *c = &s->config;
     c->io = (enum plan_io)or_plan(s->args.io, -1, (int)l->io);
+    s->variants[0].io = c->io;
     c->no_ahead = or_plan(s->args.ahead, -1, l->ahead != PLAN_AHEAD_OFF) == 0;
     c->coalesce = l->coalesce;
     c->n_coalesce = plan_read_bytes(l) <= c->choice.read_bytes ? l->n_coalesce : 0;
     take_threads(s);
+}
+
+/* Does the command line leave this to the plan, and has the machine what it needs? */
+static int may_take(const struct setup *s, const struct plan_alternative *x)
+{
+    const struct setup_args *a = &s->args;
+    const struct plan_limit *l = &s->limit;
+    int gaps = l->n_coalesce > 0 && s->config.n_coalesce == 0; /* the memory did not hold them */
+    return (!a->threads || x->threads == s->planned[0].threads) && (a->io < 0 || x->io == l->io) &&
+           (a->ahead < 0 || x->ahead == (l->ahead != PLAN_AHEAD_OFF)) && (!gaps || x->coalesced) &&
+           x->threads <= s->config.choice.threads && x->queue_depth <= s->config.choice.queue_depth && !s->config.accel.accel;
+}
+
+/* Other ways to make passes, that the plan has. */
+static void take_alternatives(struct setup *s)
+{
+    const struct plan_limit *l = &s->limit;
+    struct engine_config *c = &s->config;
+    s->variants[0].depth = s->variants[0].depth < c->choice.queue_depth ? s->variants[0].depth : c->choice.queue_depth;
+    s->way_times[0].threads = s->planned[0].threads;
+    memcpy(s->way_times[0].ns, s->terms, sizeof s->terms);
+    for (int i = 0; i < l->n_alternatives; i++) {
+        const struct plan_alternative *x = &l->alternatives[i];
+        if (!may_take(s, x))
+            continue;
+        s->variants[c->n_variants] = (struct engine_way){ s->args.io < 0 ? x->io : c->io, s->args.threads ? s->args.threads : x->threads,
+                                                  x->queue_depth, plan_lanes(x->io, x->queue_depth), l->n_coalesce && !x->coalesced,
+                                                  s->args.ahead < 0 ? !x->ahead : c->no_ahead };
+        s->way_times[c->n_variants].threads = x->threads;
+        memcpy(s->way_times[c->n_variants++].ns, x->term_ns, sizeof x->term_ns);
+    }
 }
 
 /* What is asked for of sequences must be what the plan has room for, and its KV cache must be one of several. */
@@ -550,6 +589,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
         (s->elastic && (r = setup_elastic_begin(s, e)) < 0) ||
         (!s->tokenizer && (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0))
         goto fail;
+    take_alternatives(s);
     setup_accel_always(s);
     say_scaled(s);
     say_retyped(s);
@@ -583,11 +623,15 @@ static void say_decided(const struct setup *s)
     int blocks = model_ffn_blocks(&s->pack->h), parts = shapes->n_parts;
     char bytes[24];
     log_debug("%s mode, kernels %s, %d threads%s, activations %s, KV cache %s, context %d, prompts in chunks of %d",
-              plan_mode_name(c->mode), kernels->name, c->choice.threads, c->cpus ? ", each on its own processor" : "",
+              plan_mode_name(c->mode), kernels->name, setup_threads(s), c->cpus ? ", each on its own processor" : "",
               c->act_q8 ? "q8" : "f32", c->choice.kv_f16 ? "f16" : "f32", c->choice.context, c->choice.prefill_chunk);
     for (int i = 0; i < c->n_batches; i++)
         log_debug("passes of up to %d tokens: %d threads%s, %d reads in flight", c->batches[i].tokens, c->batches[i].threads,
                   c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);
+    for (int i = 1; i < c->n_variants; i++)
+        log_debug("or: %d threads, %s, %d reads in flight%s%s", c->variants[i].threads, plan_io_name(c->variants[i].io),
+                  c->variants[i].depth, c->variants[i].no_coalesce ? ", none through gaps" : "",
+                  c->variants[i].no_ahead ? "" : ", experts ahead");
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (i != BUDGET_ENGINE && i != BUDGET_ROOM) /* "beside" has them */
             log_debug("account: %-10s %s", budget_item_name((enum budget_item)i),
@@ -677,7 +721,7 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
                  strerror(why));
     const struct io *io = engine_io(*out);
     log_debug("reads by %s%s, %d in flight, of %u bytes at most", io->backend->name, io->direct ? " past the page cache" : "",
-              s->config.choice.queue_depth, s->config.choice.read_bytes);
+              setup_depth(s), s->config.choice.read_bytes);
     if (io->note[0])
         log_warn("%s", io->note);
     if (!io->direct)

@@ -9,6 +9,7 @@
 #include "common/plan/plan.h"
 
 #include "runtime/engine/engine.h"
+#include "runtime/session/adapt.h"
 
 #define SETUP_OPTIONS 24 /* rows that setup_options fills, at most */
 
@@ -65,6 +66,8 @@ struct setup {
     int n_planned;
     char planned_engine[64];         /* the plan's accelerator, "": none */
     struct engine_batch batches[PLAN_MAX_BATCHES]; /* of these: config.batches points here, or is NULL */
+    struct engine_way variants[ADAPT_VARIANTS]; /* config.variants points here: the plan's own, and its alternatives that can be had */
+    struct adapt_way way_times[ADAPT_VARIANTS]; /* what the plan says of each */
     int batch_cpus[PLAN_MAX_BATCHES][BUDGET_MAX_THREADS]; /* likewise */
 };
 
@@ -85,6 +88,17 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e);
 
 /* What an input may take now that the files are open and before the engine is (runtime/inputs.h). */
 size_t setup_room(const struct setup *s);
+
+/* Threads and reads in flight of passes that no batch size holds: those of the plan's own way. The account may have more. */
+static inline int setup_threads(const struct setup *s)
+{
+    return s->variants[0].threads;
+}
+
+static inline int setup_depth(const struct setup *s)
+{
+    return s->variants[0].depth;
+}
 
 /* What the plan says of passes over guesses, for the mode that runs; NULL: nothing, or another mode. It lives as long as s. */
 static inline const struct plan_guesses *setup_guesses(const struct setup *s)

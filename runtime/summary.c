@@ -105,6 +105,28 @@ static void differs(const struct js *predicted, const struct js *measured, doubl
                  "now, 'thermo-plan solve' plans with it", labels[which], num(m, plan_term_names[which]), num(p, plan_term_names[which]));
 }
 
+static void way(const struct js *w, char *out, size_t len)
+{
+    snprintf(out, len, "%.0f thread%s, %s, %.0f in flight%s%s", num(w, "threads"), num(w, "threads") > 1 ? "s" : "",
+             js_str(js_get(w, "io")), num(w, "queue_depth"), js_bool(js_get(w, "coalesced")) == 1 ? "" : ", none through gaps",
+             js_bool(js_get(w, "experts_ahead")) == 1 ? "" : ", no experts ahead");
+}
+
+/* The last change of the online choice. */
+static void adapted(const struct js *a)
+{
+    const struct js *all = js_get(a, "last"), *c = js_len(all) ? js_at(all, js_len(all) - 1) : NULL;
+    const char *why = c ? js_str(js_get(c, "why")) : NULL;
+    char to[96];
+    if (!why)
+        return;
+    way(js_get(c, "to"), to, sizeof to);
+    log_info("adapted: %.0f change%s, the last after pass %.0f: %s (%s: %s; %.2f of the usual time, then %.2f)", num(a, "changes"),
+             num(a, "changes") > 1 ? "s" : "", num(c, "pass"), to, js_str(js_get(c, "term")),
+             !strcmp(why, "over") ? "no longer slower" : !strcmp(why, "plan") ? "slower than planned" : "slower than before",
+             num(c, "was"), num(c, "is"));
+}
+
 static void decode(const struct js *j)
 {
     const struct js *d = js_get(j, "decode"), *p = js_get(j, "predicted"), *g = js_get(j, "guesses"), *accel = js_get(d, "engine");
@@ -119,6 +141,7 @@ static void decode(const struct js *j)
                  num(p, "read_bytes") / 1024, 100 * num(p, "hit_rate"));
     if (valid)
         differs(p, js_get(j, "measured"), num(d, "tokens"));
+    adapted(js_get(j, "adapt"));
     if (g)
         guesses(g);
     log_info("flash:  %s in %.0f reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",

@@ -98,6 +98,7 @@ struct thermo {
     struct engine_stats stats;
     struct report copied;   /* of work */
     uint64_t gave_way;      /* of the batch */
+    struct adapting adapting;
     /* the stepping thread's */
     struct report work;
     struct engine_stats before; /* the step under way, and */
@@ -224,6 +225,10 @@ static int open_all(struct thermo *t, const struct thermo_options *o, struct err
         return r;
     t->work = (struct report){ .load_ns = (uint64_t)(progress_now_ns() - start), .guessing = t->args.guess,
                                .guess_most = t->set.batch.guess.most, .guess_ns = t->set.batch.guess.guess_ns };
+    int compares = !setup_differs(&t->set.setup) && !t->args.guess;
+    if ((r = adapting_init(&t->adapting, &t->set.setup, t->set.engine, t->args.adapt, compares, e)) < 0)
+        return r;
+    t->work.adapting = &t->adapting;
     t->copied = t->work;
     t->stats = engine_stats(t->set.engine);
     t->started = 1;
@@ -895,6 +900,16 @@ static void copy_counts(struct thermo *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* The pass that is over may have been the last one of its kind. Others look at what reads. */
+static void adapt(struct thermo *t)
+{
+    struct report_phase p = { 0 };
+    add_step(t, &p);
+    pthread_mutex_lock(&t->lock);
+    adapting_passed(&t->adapting, t->set.engine, &p.stats, batch_position(&t->set.batch));
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* A pass, and what it took. */
 static int pass(struct thermo *t, struct err *e)
 {
@@ -915,6 +930,8 @@ static int pass(struct thermo *t, struct err *e)
         w->guesses = b->guessed;
         w->most = b->most;
     }
+    if (r > 0 && !b->reads)
+        adapt(t);
     t->step_ns = 0;
     return r;
 }

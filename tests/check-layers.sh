@@ -58,7 +58,7 @@ library_alone() # OBJECT...
     for o in "$@"; do
         found=$(comm -12 <(nm -u "$B/runtime/$o.o" | awk '{ print $2 }' | sort) \
             <(nm -g --defined-only "$B/runtime.a" 2> /dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
-            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|prefix_options|elastic_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results|messages|lines|typed)_[a-z_]+')
+            grep -vxE 'thermo_[a-z_]+|generate_(serve_options|guess_options|prefix_options|elastic_options|adapt_options|args_init|args_done|prompts)|s(etup|ampling)_options|prompt_text|chat_thinking_names|report_(string|chars)|(summary|kept|records|results|messages|lines|typed)_[a-z_]+')
         [ -z "$found" ] || { echo "runtime/$o.c uses more than thermo.h:" $found; bad=1; }
     done
     return $bad

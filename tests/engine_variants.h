@@ -22,6 +22,7 @@ struct variant {
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
+    int variants;                         /* another way before every pass, of so many; 0: there is one */
     int streamed, buffers;            /* of its layers, a bit each: predictors are streamed; through so many buffers more
                                        * than the least */
 };
@@ -70,6 +71,19 @@ static inline void join(struct engine_config *c, const struct pack *p, int n)
     c->choice.read_bytes = n ? coalesce[n - 1].bytes : 0;
 }
 
+#define MOST_WAYS 4
+static struct engine_way variants[MOST_WAYS];
+
+static inline void take_variants(struct engine_config *c, const struct variant *v)
+{
+    for (int i = 0; i < v->variants; i++)
+        variants[i] = (struct engine_way){ rnd(2) ? PLAN_IO_PREAD : PLAN_IO_URING, 1 + (int)rnd((uint32_t)v->threads),
+                                       1 + (int)rnd((uint32_t)v->depth), 1 + (int)rnd((uint32_t)v->lanes), rnd(2), rnd(2) };
+    c->variants = variants;
+    c->n_variants = v->variants;
+    c->backend = v->variants && rnd(2) ? NULL : c->backend;
+}
+
 /* hot and cold: tenths of a layer; 11: a different share everywhere. */
 static inline struct engine_config config(const struct pack *p, const struct variant *v)
 {
@@ -102,6 +116,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                                .hot = hot,
                                                .cold = cold } };
     join(&c, p, v->coalesce);
+    take_variants(&c, v);
     if (v->predict)
         predict(&c, p, v);
     return c;
@@ -118,7 +133,9 @@ static inline int run(const struct pack *p, const struct variant *v, float *out,
         int n = ES_SEQ - at < v->chunk ? ES_SEQ - at : v->chunk;
         for (int i = 0; i < n; i++)
             t[i] = (struct engine_token){ ids[at + i], 1, at + i };
-        r = engine_forward(g, t, n, e);
+        if (v->variants && (r = engine_use_way(g, (int)rnd((uint32_t)v->variants), e)) == ERR_UNSUPPORTED)
+            r = 0;
+        r = r < 0 ? r : engine_forward(g, t, n, e);
         for (int i = 0; i < n && r == 0; i++)
             memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0, e), ES_VOCAB * sizeof *out);
     }
@@ -173,6 +190,7 @@ static inline struct variant any_variant(void)
                              .coalesce = rnd(2) ? (int)rnd(5) : 0,
                              .backend = any_backend(),
                              .buffered = rnd(4) != 0,
+                             .variants = rnd(3) ? 0 : 2 + (int)rnd(MOST_WAYS - 1),
                              .streamed = (int)rnd(1 << ES_LAYERS),
                              .buffers = (int)rnd(5) };
 }

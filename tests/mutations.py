@@ -18,7 +18,7 @@ BIN = os.environ.get('BIN', 'build/bin')
 PLAN = os.path.join(BIN, 'thermo-plan')
 # Choices are held against what follows from them, and the message names that. All other fields are named themselves.
 CHOICES = re.compile(r'predictions\.(cost|figures)|decisions\.layout\.(block_bytes|cluster_neurons|form|packed|types\..*)|model\.(blocks|d_model|layers|n_ff)|'
-                     r'decisions\.limits\[\]\.(act|batches\[\]\.(cold|hot|streamed).*|classes\[\]\.n|cold_policy|context|exempt.*|io\..*|kv|max_batch|'
+                     r'decisions\.limits\[\]\.(act|alternatives\[\]\..*|batches\[\]\.(cold|hot|streamed).*|classes\[\]\.n|cold_policy|context|exempt.*|io\..*|kv|max_batch|'
                      r'memory_bytes|mode|predictor_buffers|predictors.*|prefill_chunk|threads)')
 # Texts with a meaning: any other of them.
 WORDS = [['split', 'bundle', 'two-phase', 'tiles'], ['exact', 'dense', 'predicted'], ['auto', 'io_uring', 'pread'], ['measured', 'paper'],

@@ -55,6 +55,9 @@ static inline void plan_sample(struct plan *p)
             l->predictor[0] = PREDICT_FFN;
             l->predictor[2] = PREDICT_BLOCK;
         }
+        l->n_alternatives = l->n_alternative_times = i + 1;
+        l->alternatives[0] = (struct plan_alternative){ 1, 16, PLAN_IO_PREAD, 0, 1, { 1.5, 2.5, 3.5, 4.5, 5.5 } };
+        l->alternatives[1] = (struct plan_alternative){ 4, 64, PLAN_IO_URING, 1, 1, { 0.5, 1.25, 0, 2, 8 } };
         for (int b = 0; b < 2; b++) {
             struct plan_batch *pb = &l->batches[b];
             pb->batch = b + 1;

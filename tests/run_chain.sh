@@ -30,7 +30,7 @@ chain()
         > "$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; return 1; }
 }
 
-threads_of() { sed -n 's/.*"threads": \([0-9]*\).*/\1/p' "$1" | head -n 1; }
+threads_of() { sed -n 's/^ *"threads": \([0-9]*\).*/\1/p' "$1" | head -n 1; }
 
 floor_of()
 {

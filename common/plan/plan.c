@@ -7,6 +7,7 @@
 #include "common/plan/plan.h"
 
 #include "common/base/print.h"
+#include "common/plan/budget.h"
 #include "common/plan/rest.h"
 
 #include <math.h>
@@ -390,6 +391,53 @@ static int check_elastic(const struct plan *p, int li, const char *name, struct 
                 most.read_bytes);
 }
 
+int plan_lanes(enum plan_io io, int depth)
+{
+    return io != PLAN_IO_PREAD ? 1 : depth < BUDGET_MAX_LANES ? depth : BUDGET_MAX_LANES;
+}
+
+struct plan_most plan_most(const struct plan_limit *l)
+{
+    struct plan_most m = { l->threads, l->io_lanes, l->queue_depth };
+    for (int i = 0; i < l->n_alternatives; i++) {
+        const struct plan_alternative *a = &l->alternatives[i];
+        int lanes = plan_lanes(a->io, a->queue_depth);
+        m.threads = a->threads > m.threads ? a->threads : m.threads;
+        m.lanes = lanes > m.lanes ? lanes : m.lanes;
+        m.depth = a->queue_depth > m.depth ? a->queue_depth : m.depth;
+    }
+    return m;
+}
+
+/* Each is another than the others and than what the limit has for one sequence. */
+static int check_alternatives(const struct plan *p, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct plan_batch *b = &l->batches[0];
+    const int ahead = l->ahead != PLAN_AHEAD_OFF;
+    if (l->n_alternatives != l->n_alternative_times)
+        return rule(name, e, "limits[%d].alternatives has %d elements among the predictions; the decisions have %d", li,
+                    l->n_alternative_times, l->n_alternatives);
+    for (int i = 0; i < l->n_alternatives; i++) {
+        const struct plan_alternative *a = &l->alternatives[i];
+        int same = a->threads == b->threads && a->queue_depth == b->queue_depth && a->io == l->io && a->ahead == ahead &&
+                   a->coalesced == (l->n_coalesce > 0);
+        for (int k = 0; k < i && !same; k++) {
+            const struct plan_alternative *o = &l->alternatives[k];
+            same = a->threads == o->threads && a->queue_depth == o->queue_depth && a->io == o->io && a->ahead == o->ahead &&
+                   a->coalesced == o->coalesced;
+        }
+        if (same)
+            return rule(name, e, "limits[%d].alternatives[%d] says the same as another, or as the limit", li, i);
+        if (a->coalesced && !l->n_coalesce)
+            return rule(name, e, "limits[%d].alternatives[%d].joins is true, and the limit's io has none", li, i);
+        if (!a->ahead && l->ahead == PLAN_AHEAD_UNSTATED)
+            return rule(name, e, "limits[%d].alternatives[%d].experts_ahead is false, and the limit does not state io.experts_ahead", li,
+                        i);
+    }
+    return 0;
+}
+
 static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -446,6 +494,7 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     int ok = check_elastic(p, li, name, e);
     ok = ok < 0 ? ok : check_heights(p, li, name, e);
     ok = ok < 0 ? ok : check_rest(p, s, li, name, e);
+    ok = ok < 0 ? ok : check_alternatives(p, li, name, e);
     return ok < 0 ? ok : check_guesses(p, li, name, e);
 }
 

@@ -84,6 +84,17 @@ enum plan_term {
 extern const char *const plan_term_names[PLAN_TERMS]; /* "attention" "predict" "ffn" "io_wait" "head" */
 void plan_terms(enum plan_cost cost, enum plan_mode mode, const struct plan_figures *g, int n_layers, double out[PLAN_TERMS]);
 
+/* Another way to make passes than a limit's own, which comes close to it or may be better when the machine is no longer as it was measured:
+ * for whoever looks at what passes take. Prompts' passes keep the limit's threads and depth. No bit of any result depends on it. */
+#define PLAN_MAX_ALTERNATIVES 8
+struct plan_alternative {
+    int threads, queue_depth;
+    enum plan_io io;
+    int coalesced;                  /* 1: reads go through gaps by the limit's rule; 0: they do not */
+    int ahead;                  /* 1: experts are read before their router has chosen, as far as the limit lets them be; 0: they are not */
+    double term_ns[PLAN_TERMS]; /* of a decode step at batch 1 */
+};
+
 struct plan_batch;
 int plan_has_column(const struct plan_batch *b, int column); /* the accelerator's are there where it has neurons */
 
@@ -228,6 +239,8 @@ struct plan_limit {
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     struct plan_prompt prompt;
     struct plan_guesses guesses;
+    int n_alternatives, n_alternative_times; /* the same */
+    struct plan_alternative alternatives[PLAN_MAX_ALTERNATIVES];
     int n_batches;
     struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
@@ -286,6 +299,15 @@ static inline uint32_t plan_read_bytes(const struct plan_limit *l)
 {
     return l->n_coalesce ? l->coalesce[l->n_coalesce - 1].bytes : 0;
 }
+
+/* Threads of I/O that a back end has for so many reads in flight. */
+int plan_lanes(enum plan_io io, int depth);
+
+/* What a limit's account has room for: its own, and its alternatives'. */
+struct plan_most {
+    int threads, lanes, depth;
+};
+struct plan_most plan_most(const struct plan_limit *l);
 
 static inline uint32_t plan_hot(const struct plan *p, const struct plan_batch *b, int layer, int block, int part)
 {

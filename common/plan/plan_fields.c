@@ -222,6 +222,16 @@ static const struct plan_field io_fields[] = {
 };
 TABLE(io, io_fields, 0);
 
+static const struct plan_field alternative_fields[] = {
+    ROW("backend", PLAN_NAME, plan_alternative, io, PLAN_BY_FIGURES, NULL, .names = io_name, .most = PLAN_IOS - 1),
+    ROW("experts_ahead", PLAN_BOOL, plan_alternative, ahead, PLAN_BY_FIGURES, "As io.experts_ahead; true where that is not stated.",
+        ALWAYS),
+    ROW("joins", PLAN_BOOL, plan_alternative, coalesced, PLAN_BY_FIGURES, "Reads go through gaps by io.joins; false: they do not.", ALWAYS),
+    ROW("queue_depth", PLAN_WHOLE, plan_alternative, queue_depth, PLAN_BY_FIGURES, NULL, .least = 1, .most = BUDGET_MAX_DEPTH),
+    ROW("threads", PLAN_WHOLE, plan_alternative, threads, PLAN_BY_FIGURES, NULL, .least = 1, .most = BUDGET_MAX_THREADS),
+};
+TABLE(alternative_table, alternative_fields, sizeof(struct plan_alternative));
+
 /* Room for the batch sizes of a limit, each with the limit's cores and reads in flight for the time being. */
 static int start_batches(struct plan *p, void *object, int n, struct err *e)
 {
@@ -257,6 +267,11 @@ TABLE(elastic, elastic_fields, 0);
 static const struct plan_field limit_fields[] = {
     ROW("act", PLAN_NAME, plan_limit, act_q8, PLAN_BY_FIGURES, "Form of activations in row products, where the weight type allows q8.",
         .names = act_name, .most = 1),
+    OBJECTS("alternatives", alternative_table, plan_limit, alternatives, n_alternatives, "Other ways to make passes that a batch size "
+            "holds, which come close to the limit's or may be better when the machine is no longer as it was measured: the runtime looks "
+            "at what passes take and may use one (docs/adapt.md). The account has room for them: io_lanes, queue_depth and threads of "
+            "whichever has most; pread has a lane for each read in flight, up to 64. No bit of any result depends on it. Absent: none.",
+            OPTIONAL, .longest = PLAN_MAX_ALTERNATIVES, .on_line = 1),
     OBJECTS("batches", batch_table, plan_limit, batches, n_batches, "Ascending by batch.", .longest = PLAN_MAX_BATCHES,
             .start = start_batches, .last = 1),
     CLASSES("classes", plan_limit, classes, n_classes, "Compute threads by core class, fastest class first.", ALWAYS),
@@ -382,9 +397,22 @@ static const struct plan_field prompt_times_fields[] = {
 };
 TABLE(prompt_times, prompt_times_fields, 0);
 
+#define TERM(key, t) PREDICTED(key, plan_alternative, term_ns[t], NULL)
+static const struct plan_field alternative_times_fields[] = {
+    TERM("attention_ns", PLAN_TERM_ATTENTION),
+    TERM("ffn_ns", PLAN_TERM_FFN),
+    TERM("head_ns", PLAN_TERM_HEAD),
+    TERM("io_wait_ns", PLAN_TERM_WAIT),
+    TERM("predict_ns", PLAN_TERM_PREDICT),
+};
+TABLE(alternative_times, alternative_times_fields, sizeof(struct plan_alternative));
+
 static const struct plan_field promises_fields[] = {
     ROW("account_bytes", PLAN_WHOLE, plan_limit, account_bytes, PLAN_BY_MODEL, "What the runtime will take, at the largest batch.",
         .most = INT64_MAX),
+    OBJECTS("alternatives", alternative_times, plan_limit, alternatives, n_alternative_times, "A decode step of each of the decisions' "
+            "alternatives, at batch 1, by what takes its time; the sum is step_ns.", OPTIONAL, .longest = PLAN_MAX_ALTERNATIVES,
+            .on_line = 1),
     OBJECTS("batches", step_table, plan_limit, batches, n_batches, "Of one decode step of each batch size.", .longest = PLAN_MAX_BATCHES),
     WITHIN("elastic", elastic_cost, plan_limit, elastic, "What being in its group costs the limit, against the same plan without groups.",
            .when = PLAN_AS_DECIDED, .has = has_group),

@@ -4,11 +4,14 @@
 
 #include "planner/check/compare.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_account.h"
+#include "planner/planning/planning_alternatives.h"
 #include "planner/space/lookups.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+static const char no_replay[] = "reads without gaps are not replayed";
 static const char no_bearing[] = "another value gives the same figures";
 
 /* --- pricing --- */
@@ -251,6 +254,77 @@ static int doubt_prompt_heights(const struct problem *pr, const struct plan *p, 
     return r;
 }
 
+/* An alternative with one thing otherwise. */
+struct other_variant {
+    struct plan_alternative a;
+    const char *key;
+};
+
+static int other_variants(const struct plan_limit *l, const struct plan_alternative *a, struct other_variant out[12])
+{
+    static const enum plan_io all[] = { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD };
+    const int depths[] = { a->queue_depth - 1, a->queue_depth + 1, 2 * a->queue_depth, 2 * a->queue_depth + 3, a->queue_depth / 2 };
+    int n = 0;
+    for (size_t k = 0; k < sizeof depths / sizeof *depths; k++) {
+        out[n] = (struct other_variant){ *a, "queue_depth" };
+        out[n].a.queue_depth = depths[k];
+        n += depths[k] > 0;
+    }
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        out[n] = (struct other_variant){ *a, "backend" };
+        out[n].a.io = all[k];
+        n += all[k] != a->io;
+    }
+    for (int d = -1; d <= 1; d += 2) {
+        out[n] = (struct other_variant){ *a, "threads" };
+        out[n].a.threads += d;
+        n += out[n].a.threads > 0;
+    }
+    out[n] = (struct other_variant){ *a, "experts_ahead" };
+    out[n].a.ahead = !a->ahead;
+    return n + (l->ahead != PLAN_AHEAD_UNSTATED);
+}
+
+static int doubt_way(struct problem *pr, const struct plan *p, int li, int i, const struct cost_choice *own,
+                     const struct cost_residency *residencies, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct plan_alternative *a = &l->alternatives[i];
+    struct other_variant other[12];
+    const char *said = NULL;
+    int n = other_variants(l, a, other), r = 0;
+    if (!a->coalesced && l->n_coalesce)
+        return (r = check_fields_add(f, no_replay, e, "decisions.limits[%d].alternatives[%d]", li, i)) < 0 ? r :
+               check_fields_add(f, no_replay, e, "predictions.limits[%d].alternatives[%d]", li, i);
+    for (int k = 0; k < n && r == 0; k++) {
+        double is[PLAN_TERMS];
+        struct err ignored = { 0 };
+        int same = planning_alternative_times(pr, p->cost, l, own, &other[k].a, residencies, is, &ignored) == 0;
+        for (int t = 0; t < PLAN_TERMS && same; t++)
+            same = !compare_differs(is[t], a->term_ns[t]);
+        if (same && other[k].key != said)
+            r = check_fields_add(f, no_bearing, e, "decisions.limits[%d].alternatives[%d].%s", li, i, said = other[k].key);
+    }
+    return r < 0 || !l->n_coalesce ? r :
+           check_fields_add(f, no_replay, e, "decisions.limits[%d].alternatives[%d].joins", li, i);
+}
+
+static int doubt_variants(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct cost_choice c;
+    struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
+    int r = residencies ? 0 : err_set(e, ERR_NOMEM, "out of memory for a check");
+    planning_choice(p, l, &l->batches[0], &c);
+    c.predicted = pr->space.predicted[0];
+    if (r == 0)
+        planning_residencies(p, &l->batches[0], residencies);
+    for (int i = 0; i < l->n_alternatives && r == 0; i++)
+        r = doubt_way(pr, p, li, i, &c, residencies, f, e);
+    free(residencies);
+    return r;
+}
+
 int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -275,6 +349,8 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
         r = doubt_policy(pr, p, li, f, e);
     if (r == 0 && (r = doubt_depths(pr, p, li, f, e)) == 0 && (r = doubt_engine(pr, p, li, f, e)) == 0)
         r = doubt_prompt_heights(pr, p, li, f, e);
+    if (r == 0)
+        r = doubt_variants(pr, p, li, f, e);
     pr->space.notes = notes;
     return r;
 }

@@ -8,6 +8,8 @@
 #include "planner/check/compare.h"
 #include "planner/check/operating_points.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_account.h"
+#include "planner/planning/planning_alternatives.h"
 #include "planner/planning/planning_guesses.h"
 
 #include <math.h>
@@ -297,6 +299,37 @@ static int check_guesses(const struct problem *pr, const struct plan *p, const c
     return r;
 }
 
+/* Times of alternatives, with no more cores than the device has. */
+static int check_alternatives(const struct problem *pr, const struct plan *p, const char *name, int li, const struct repricing *repricing,
+                              struct cost_residency *residencies, struct err *e)
+{
+    static const char *const keys[PLAN_TERMS] = { "attention_ns", "predict_ns", "ffn_ns", "io_wait_ns", "head_ns" };
+    const struct plan_limit *l = &p->limits[li];
+    const struct hw *hw = pr->space.hw;
+    int cores = hw->n_classes == 1 ? hw->classes[0].n_cores : l->threads, r = 0;
+    struct cost_choice c;
+    double is[PLAN_TERMS];
+    planning_choice(p, l, &l->batches[0], &c);
+    c.predicted = pr->space.predicted[0];
+    planning_residencies(p, &l->batches[0], residencies);
+    for (int i = 0; i < l->n_alternatives && r == 0; i++) {
+        const struct plan_alternative *a = &l->alternatives[i];
+        if (a->threads > cores)
+            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d].alternatives[%d].threads is %d; there are %d cores", name, li, i,
+                           a->threads, cores);
+        if (!a->coalesced && l->n_coalesce) /* nothing is replayed without gaps */
+            continue;
+        r = planning_alternative_times(pr, p->cost, l, &c, a, residencies, is, e);
+        if (r == 0 && repricing)
+            memcpy(repricing->to->limits[li].alternatives[i].term_ns, is, sizeof is);
+        for (int t = 0; t < PLAN_TERMS && r == 0 && !repricing; t++)
+            if (compare_differs(a->term_ns[t], is[t]))
+                r = err_set(e, ERR_FORMAT, "plan '%s': limits[%d].alternatives[%d].%s is %g; the equations give %g", name, li, i, keys[t],
+                            a->term_ns[t], is[t]);
+    }
+    return r;
+}
+
 /* (5) and every predicted figure; those of a repricing go there instead. */
 static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li,
                        const struct repricing *repricing, struct err *e)
@@ -324,6 +357,8 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         else if (r == 0)
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
+    if (r == 0)
+        r = check_alternatives(pr, p, name, li, repricing, residencies, e);
     if (r == 0)
         r = check_prompt(pr, p, name, li, repricing, residencies, e);
     if (r == 0 && !repricing)

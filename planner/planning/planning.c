@@ -10,6 +10,8 @@
 #include "planner/cost/cost_prompt.h"
 #include "planner/cost/cost_rest.h"
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_account.h"
+#include "planner/planning/planning_alternatives.h"
 #include "planner/planning/planning_batches.h"
 #include "planner/planning/planning_chunk.h"
 #include "planner/planning/planning_measured.h"
@@ -387,6 +389,10 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     struct budget account;
     if (r == 0)
         r = prompt_of(p, lim, c, x->residencies, l, e);
+    int cores = p->space.hw->n_classes ? p->space.hw->classes[0].n_cores : 1;
+    cores = lim->cores[0] >= 0 && lim->cores[0] < cores ? lim->cores[0] : cores;
+    if (r == 0)
+        r = planning_alternatives(p, plan->cost, &x->choice[0], cores, x->residencies, l, e);
     if (r == 0)
         r = planning_account(p, l, plan_uses_engine(l) ? lim->engine : NULL, &account, e);
     if (r == 0) {
@@ -856,33 +862,4 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
 const char *planning_limit_engine(const struct plan *p, const struct plan_limit *l)
 {
     return plan_uses_engine(l) ? p->engine : NULL;
-}
-
-int planning_account(const struct problem *p, const struct plan_limit *l, const char *engine, struct budget *out, struct err *e)
-{
-    struct budget worst = { .total = 0 };
-    for (int i = 0; i < l->n_batches; i++) {
-        struct budget b;
-        struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
-                                   .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
-                                   .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
-                                   .room_bytes = room_bytes(l->purpose, l->context, l->max_batch, &p->space.budget),
-                                   .hot = l->batches[i].hot, .cold = l->batches[i].cold };
-        plan_fit_widen(&c, &l->elastic);
-        c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
-        if (l->mode == PLAN_PREDICTED) {
-            predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);
-            for (int k = 0; k < p->space.in->n_layers; k++)
-                c.predictor_bytes +=
-                    l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->space.in, l->predictor, k);
-            c.predictor_buffers = (uint32_t)l->predictor_buffers;
-        }
-        int r = budget_compute(&p->space.budget, &c, &b, e);
-        if (r < 0)
-            return r;
-        if (b.total > worst.total)
-            worst = b;
-    }
-    *out = worst;
-    return 0;
 }

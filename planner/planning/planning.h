@@ -68,9 +68,6 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
 /* The accelerator that any batch size of the limit gives neurons to; NULL: none. Borrowed of the plan. */
 const char *planning_limit_engine(const struct plan *p, const struct plan_limit *l);
 
-/* The account of a plan limit: that of its dearest batch size. engine: what all of them have beside, or NULL. */
-int planning_account(const struct problem *p, const struct plan_limit *l, const char *engine, struct budget *out, struct err *e);
-
 /* The problem that the only limit of a plan was solved in, with all variants and configurations that it had, solved again and written
  * in SMT-LIB 2 (planner/solve/solve_text.h, paper_z3.h). lim: that limit, with the request's cores. ERR_USAGE for more limits or batch
  * sizes than one. */

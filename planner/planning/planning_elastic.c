@@ -3,6 +3,7 @@
 #include "planner/planning/planning_parts.h"
 
 #include "common/plan/plan_fit.h"
+#include "planner/planning/planning_account.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -102,6 +103,7 @@ static int try_group(struct problem *p, const struct request *q, const struct pl
         struct budget b;
         double was = plan_prompt_tokens_per_s(&plan->limits[i].prompt), prompts = plan_prompt_tokens_per_s(&l->prompt);
         l->elastic = x;
+        l->n_alternatives = l->n_alternative_times = 0; /* the group has the room */
         l->elastic.token_cost = lost(speed_of(plan, l), speed_of(plan, &plan->limits[i]));
         l->elastic.prompt_cost = was > 0 && prompts > 0 ? lost(prompts, was) : 0;
         a->score += log(speed_of(plan, l));

@@ -2,6 +2,7 @@
 #include "planner/report/explain.h"
 
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_account.h"
 #include "planner/space/lookups.h"
 
 #include <math.h>

@@ -61,6 +61,14 @@ struct engine_batch {
     const int *cpus;              /* [threads] to pin workers to, or NULL */
 };
 
+/* A way to make passes: who reads and how, and, of passes that no batch size holds or, but for the first way, of those that one holds,
+ * threads and reads in flight. */
+struct engine_way {
+    enum plan_io io;
+    int threads, depth, lanes;    /* no more than the choice has */
+    int no_coalesce, no_ahead;       /* 1: reads through no gaps; as no_ahead below */
+};
+
 struct engine_config {
     const struct pack *pack;      /* outlives the engine */
     const struct engine *trunk;   /* of a layer that predicts further tokens: its model's engine, which outlives this one, and whose
@@ -90,6 +98,9 @@ struct engine_config {
     const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it. They outlive the engine */
     int n_batches;                /* at most PLAN_MAX_BATCHES */
     struct engine_batch rest;     /* a larger one, such as a prompt's; threads 0: by the choice's threads and depth, and cpus */
+    const struct engine_way *variants; /* [n_variants], the first one is used until engine_use_way; they outlive the engine. NULL: the
+                                   * choice, io and no_ahead are all that there is */
+    int n_variants;
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_ahead;                 /* 1: experts are not read before their router has chosen */
     int no_warm_start;            /* 1: the cold cache is empty at first */
@@ -138,6 +149,11 @@ void engine_close(struct engine *g); /* accepts NULL */
  * ERR_NOMEM, ERR_LIMIT, and ERR_SYS: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: the memory is the new choice's, and what could
  * not be read is read again by the next pass, which fails where that does. */
 int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, const struct engine_config *how, struct err *e);
+
+/* Between passes: the next ones are made this way. Caches, sequences and what resides stay as they are. ERR_UNSUPPORTED: its back end is
+ * not to be had here, and all is as it was. Another error: as of a pass that failed. */
+int engine_use_way(struct engine *g, int way, struct err *e);
+int engine_way(const struct engine *g);
 
 /* Bytes to reserve for what an account has, of which the regions of neurons are the largest. */
 size_t engine_reserve_bytes(const struct budget *b);

@@ -155,8 +155,11 @@ static int use_batch(struct engine *g, int n, struct err *e)
         by++;
     if (by == g->by)
         return 0;
+    const struct engine_way way = engine_way_of(g, g->way);
     const struct engine_batch all = { n, c->choice.threads, c->choice.queue_depth, c->cpus };
-    const struct engine_batch *b = by < c->n_batches ? &c->batches[by] : c->rest.threads ? &c->rest : &all;
+    const struct engine_batch other = { n, way.threads, way.depth, c->rest.cpus };
+    const struct engine_batch *b = g->way && n <= c->choice.max_batch ? &other : by < c->n_batches ? &c->batches[by] :
+                                   c->rest.threads ? &c->rest : &all;
     int r = pool_use(g->pool, b->threads, b->cpus, e);
     if (r == 0) {
         pipeline_use(g->pipe, b->threads, b->depth);

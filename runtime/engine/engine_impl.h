@@ -61,6 +61,7 @@ struct engine {
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int (*stop)(const void *ctx);  /* engine_stop_when */
     const void *stop_ctx;
+    int way;                       /* index in c.variants */
     int by;                        /* who computes this pass: index in c.batches, n_batches: the choice; -1: not set */
     const float *after, *after_norm; /* of this pass of a layer that predicts further tokens: what its tokens follow, and its norm */
     int predicted;                 /* this pass computes only what is predicted */
@@ -100,6 +101,13 @@ static inline int engine_predicts(const struct engine *g, int layer)
 static inline int engine_streams(const struct engine *g, int layer)
 {
     return g->c.streamed && g->c.streamed[layer] && g->c.predictor[layer] >= 0;
+}
+
+/* How passes are made: threads and depth of those that no batch size holds. */
+static inline struct engine_way engine_way_of(const struct engine *g, int way)
+{
+    const struct budget_choice *c = &g->c.choice;
+    return way ? g->c.variants[way] : (struct engine_way){ g->c.io, c->threads, c->queue_depth, c->io_lanes, 0, g->c.no_ahead };
 }
 
 /* ---- engine.c ---- */

@@ -3,37 +3,42 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 
+#include <assert.h>
 #include <string.h>
 
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
 {
     const struct engine_config *c = &g->c;
+    const struct engine_way way = engine_way_of(g, g->way);
     struct io_config io = { .path = c->pack->file.path,
                             .region = region,
                             .region_bytes = bytes,
                             .align = g->shapes->l.block_bytes,
                             .queue_depth = depth,
-                            .lanes = c->choice.io_lanes,
+                            .lanes = way.lanes,
                             .want_direct = !c->buffered,
                             .cancel = g->watched,
                             .fault = c->fault,
                             .fault_ctx = c->fault_ctx };
-    return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
+    return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(way.io, &io, &g->io, e);
 }
 
 static struct pipeline *new_pipeline(struct engine *g, struct err *e)
 {
     const struct engine_config *c = &g->c;
-    const struct pipeline_config p = {
+    const struct engine_way way = engine_way_of(g, g->way);
+    struct pipeline_config p = {
         .pack = c->pack, .shapes = g->shapes, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
         .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
         .verifier = &g->verifier, .choice = c->choice, .scratch = g->scratch, .coalesce = c->coalesce,
-        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = c->no_ahead, .no_overlap = c->no_overlap,
+        .n_coalesce = way.no_coalesce ? 0 : c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = way.no_ahead,
+        .no_overlap = c->no_overlap,
         .hot = g->hot, .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
         .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
         .pieces = g->pieces, .biases = g->biases, .beside = engine_accel_beside(g),
         .area = g->area, .area_bytes = c->choice.area_bytes, .memory = g->pipe_memory,
     };
+    p.choice.io_lanes = way.lanes;
     return pipeline_new(&p, e);
 }
 
@@ -104,6 +109,53 @@ int engine_stop_reading(struct engine *g, struct err *e)
     if (g->pipe_memory.predict)
         memset(g->pipe_memory.predict, 0, s->predict);
     return 0;
+}
+
+/* 1: another way to read, which is opened anew. */
+static int reads_otherwise(const struct engine_way *a, const struct engine_way *b)
+{
+    return a->io != b->io || a->lanes != b->lanes || a->no_coalesce != b->no_coalesce || a->no_ahead != b->no_ahead;
+}
+
+/* Where a named back end is not to be had io_open takes another. */
+static int has_its_backend(const struct engine *g)
+{
+    enum plan_io want = engine_way_of(g, g->way).io;
+    return want == PLAN_IO_AUTO || g->c.backend || !strcmp(g->io->backend->name, plan_io_name(want));
+}
+
+static int reopen(struct engine *g, int way, struct err *e)
+{
+    int r = engine_stop_reading(g, e);
+    g->way = way;
+    return r < 0 ? r : engine_open_reading(g, e);
+}
+
+int engine_use_way(struct engine *g, int way, struct err *e)
+{
+    const int was = g->way;
+    const struct engine_way from = engine_way_of(g, was), to = engine_way_of(g, way);
+    assert(way >= 0 && way < (g->c.n_variants ? g->c.n_variants : 1));
+    g->by = -1;
+    if (g->broken || !reads_otherwise(&from, &to)) { /* else the next pass opens what reads */
+        g->way = way;
+        return 0;
+    }
+    int r = pipeline_drain(g->pipe, e);
+    g->broken = r < 0;
+    if (r < 0)
+        return r;
+    if ((r = reopen(g, way, e)) == 0 && !has_its_backend(g))
+        r = err_set(e, ERR_UNSUPPORTED, "%s is not to be had", plan_io_name(to.io));
+    if (r < 0 && !g->lost && reopen(g, was, &(struct err){ 0 }) == 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s is not to be had", plan_io_name(to.io));
+    g->broken = r < 0;
+    return r;
+}
+
+int engine_way(const struct engine *g)
+{
+    return g->way;
 }
 
 void engine_empty_caches(struct engine *g)

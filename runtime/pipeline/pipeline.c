@@ -188,6 +188,17 @@ int pipeline_quiet(const struct pipeline *p)
            !rest_reads_busy(read_queue_rest(p->q));
 }
 
+int pipeline_drain(struct pipeline *p, struct err *e)
+{
+    struct expert_prefetch *f = read_queue_experts(p->q);
+    int r = 0;
+    assert(!p->prepared);
+    expert_prefetch_begin(f, 0, NULL, 0);
+    while (r >= 0 && expert_prefetch_in_flight(f))
+        r = scheduler_collect(p->s, 1, e);
+    return r;
+}
+
 int pipeline_poll(struct pipeline *p, struct err *e)
 {
     struct expert_prefetch *f = read_queue_experts(p->q);

@@ -88,6 +88,9 @@ int pipeline_rest_done(struct pipeline *p, struct err *e);
 /* Between layers: is nothing on its way, so that another pass may begin here? */
 int pipeline_quiet(const struct pipeline *p);
 
+/* Between passes, before pipeline_free where caches stay: waits for what is on its way, and nothing in them is held. */
+int pipeline_drain(struct pipeline *p, struct err *e);
+
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
 

@@ -819,6 +819,14 @@ static int fill_parts_that_fit(struct batch *b, struct batch_text **of, int *n)
     }
 }
 
+int batch_position(const struct batch *b)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < b->n_texts; i++)
+        sum += session_n_pos(&b->texts[i]->session);
+    return b->n_texts ? (int)(sum / b->n_texts) : 0;
+}
+
 int batch_step(struct batch *b, struct err *e)
 {
     struct batch_text *of[SESSION_MOST];

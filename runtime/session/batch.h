@@ -141,6 +141,9 @@ void batch_cancel(struct batch *b, struct batch_text *t);
 /* 1: something was done; 0: there is nothing to do; ERR_*: of a pass, and the texts that took part have ended. */
 int batch_step(struct batch *b, struct err *e);
 
+/* Positions that open texts hold, in the mean. */
+int batch_position(const struct batch *b);
+
 /* Texts that have not ended. */
 static inline int batch_open(const struct batch *b)
 {

@@ -113,6 +113,8 @@ def count(plan, *options):
 said = {}
 for value in ("true", "false", None):
     p = json.load(open(plan))
+    for l in p["decisions"]["limits"] + p["predictions"]["limits"]:
+        l.pop("alternatives", None) # which say so, too
     for l in p["decisions"]["limits"]:
         l["io"].pop("experts_ahead")
         if value:

@@ -9,6 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static int same_alternatives(const struct plan_limit *x, const struct plan_limit *y)
+{
+    int ok = x->n_alternatives == y->n_alternatives && x->n_alternative_times == y->n_alternative_times;
+    for (int i = 0; i < x->n_alternatives && ok; i++) {
+        const struct plan_alternative *a = &x->alternatives[i], *b = &y->alternatives[i];
+        ok = a->threads == b->threads && a->queue_depth == b->queue_depth && a->io == b->io && a->coalesced == b->coalesced &&
+             a->ahead == b->ahead &&
+             !memcmp(a->term_ns, b->term_ns, sizeof a->term_ns);
+    }
+    return ok;
+}
+
 static int same(const struct plan *a, const struct plan *b)
 {
     int ok = !strcmp(a->tool, b->tool) && !strcmp(a->solver, b->solver) &&
@@ -38,7 +50,7 @@ static int same(const struct plan *a, const struct plan *b)
              x->optimal == y->optimal && x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
              !memcmp(x->always, y->always, 3 * sizeof *x->always) && x->n_coalesce == y->n_coalesce &&
              !memcmp(x->coalesce, y->coalesce, sizeof x->coalesce) &&
-             x->n_batches == y->n_batches;
+             same_alternatives(x, y) && x->n_batches == y->n_batches;
         for (int k = 0; ok && k < x->n_batches; k++) {
             const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
             ok = u->batch == v->batch && u->threads == v->threads && u->queue_depth == v->queue_depth &&
@@ -106,6 +118,14 @@ static void test_rules(void)
     WITH(l->coalesce[1].weight, 129, "joins[1].weight");
     WITH(l->n_coalesce, 9, "joins");
     WITH(l->recall, 1.5, "recall");
+    WITH(l->n_alternative_times, 1, "alternatives has 1 elements among the predictions; the decisions have 2");
+    WITH(l->alternatives[1], l->alternatives[0], "limits[1].alternatives[1] says the same");
+    WITH(l->alternatives[0].ahead, 0, "alternatives[0].experts_ahead is false");
+    WITH(p.limits[0].alternatives[0].coalesced, 1, "limits[0].alternatives[0].joins is true");
+    WITH(l->alternatives[0].threads, 0, "alternatives[0].threads");
+    WITH(l->alternatives[1].term_ns[0], -1.0, "alternatives[1].attention_ns");
+    struct plan_most most = plan_most(l);
+    CHECK(most.threads == 4 && most.lanes == 16 && most.depth == 64);
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
     WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "step_ns is not a number from 0");
     WITH(p.device[0], (char)0xff, "not JSON");
@@ -161,7 +181,7 @@ static void mixed_types(void)
     CHECK(layout_alternate(&p.layout, odd, p.n_layers, &e) == 0);
     p.layout_hash = layout_hash(&p.layout);
     for (int i = 0; i < p.n_limits; i++)
-        p.limits[i].n_coalesce = 0; /* sized for units of the other types */
+        p.limits[i].alternatives[1].coalesced = p.limits[i].n_coalesce = 0; /* sized for units of the other types */
     CHECK_MSG(plan_text(&p, &text, &len, &e) == 0, "%s", e.msg);
     CHECK(strstr(text, "\n          { \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }\n        ],\n        \"gate\": \"Q4_0\",\n"));
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
@@ -391,6 +411,7 @@ static void check_ahead(void)
         p->limits[i].mode = PLAN_DENSE;
         p->limits[i].ahead = i ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
         p->limits[i].recall = 0;
+        p->limits[i].n_alternatives = p->limits[i].n_alternative_times = 0;
         for (int k = 0; k < p->n_layers; k++)
             p->limits[i].predictor[k] = -1, p->limits[i].always[k] = 0;
     }

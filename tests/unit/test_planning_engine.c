@@ -3,6 +3,7 @@
 #include "planner/check/check.h"
 #include "planner/heap.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_account.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 

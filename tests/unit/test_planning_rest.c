@@ -4,6 +4,7 @@
 #include "planner/cost/cost_rest.h"
 #include "planner/heap.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_account.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 

@@ -53,7 +53,7 @@ void adapting_passed(struct adapting *a, struct engine *g, const struct engine_s
         return;
     for (int way = next_of(a, took, position); way != engine_way(g); way = adapt_refused(&a->a, way)) {
         int r = engine_use_way(g, way, &e);
-        if (r == 0 || r != ERR_UNSUPPORTED || a->how == ADAPTING_CYCLE)
+        if (r != ERR_UNSUPPORTED || a->how == ADAPTING_CYCLE)
             return;
         log_debug("%s", e.msg);
     }

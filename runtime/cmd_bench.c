@@ -401,6 +401,8 @@ static void keep_finished(struct bench *b)
     for (int i = 0; i < b->n_tests; i++)
         if (b->tests[i].done)
             b->tests[n++] = b->tests[i];
+        else
+            free(b->tests[i].took);
     b->interrupted = 1;
     b->n_tests = n;
 }

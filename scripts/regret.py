@@ -149,6 +149,8 @@ class Choice:
         if not self.change:
             return case.plan_file
         copy = json.loads(json.dumps(plan))
+        for half in ("decisions", "predictions"):
+            copy[half]["limits"][0].pop("alternatives", None) # one choice, and no other
         self.change(copy["decisions"]["limits"][0])
         path = f"{case.dir}/plan-changed.json"
         with open(path, "w") as f:

@@ -164,14 +164,25 @@ def killed():
     assert shared > 0
 
 
+def there(fn):
+    """fn of each record's path, but for those that a server removes meanwhile."""
+    for n in records():
+        try:
+            yield fn(os.path.join(folder, n))
+        except FileNotFoundError:
+            pass
+
+
 def size():
-    return sum(os.path.getsize(os.path.join(folder, n)) for n in records())
+    return sum(there(os.path.getsize))
 
 
 def older():
-    for n in records():
-        st = os.stat(os.path.join(folder, n))
-        os.utime(os.path.join(folder, n), ns=(st.st_atime_ns, st.st_mtime_ns - 3600 * 10 ** 9))
+    def one(path):
+        st = os.stat(path)
+        os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns - 3600 * 10 ** 9))
+
+    list(there(one))
 
 
 def bounded():

@@ -63,7 +63,7 @@ advice()
 }
 check "its closing advice works as printed" advice
 check "64 MiB are less than the file" [ $((64 << 20)) -lt "$(stat -c %s "$model")" ]
-check "profiled, planned, packed and run in 64 MiB" real --run-flags '--chat --temp 0' --memory 64MiB --plan-flags '--context 128 --kv f32' \
+check "profiled, planned, packed and run in 64 MiB" real --run-flags '--chat --temp 0' --memory 64MiB --context 128 --plan-flags '--kv f32' \
     --prompt "$(cat $golden/prompt.txt)" --tokens 60
 check "the answer is llama.cpp's" same $golden/answer.txt "$tmp/text"
 check "it was read from storage" said 'flash: +[0-9.]+ .iB in [0-9]+ reads'

@@ -315,7 +315,7 @@ static void files(void)
     CHECK(gguf_read(g, &g->tensors[0], 0, &byte, 1, &e) < 0 && says("token_embd.weight"));
     CHECK(gguf_hash(g, &(struct hash128){ 0 }, NULL, NULL, NULL, &e) < 0 && says("token_embd.weight"));
     gguf_close(g);
-    CHECK(ftruncate(fd, 0) == 0 && gguf_open(path, &g, &e) == ERR_FORMAT && says("truncated"));
+    CHECK(ftruncate(fd, 0) == 0 && gguf_open(path, &g, &e) == ERR_FORMAT && says("it is empty"));
     close(fd);
     unlink(path);
     free(h);

@@ -336,6 +336,8 @@ static void load(struct models *m, struct model *of)
         set(m->s, t, of, sequences, places, context);
         if (!m->boot)
             log_info("model '%s' is loaded", of->name);
+    } else if (!m->draining && e.code == THERMO_E_INTERRUPTED) {
+        refuse(m, of, 503, ENDING); /* the end is asked for, and is said in a moment */
     } else if (!m->draining) {
         snprintf(why, sizeof why, "the model '%s' cannot be opened: %s", of->name, e.message);
         if (!m->boot)

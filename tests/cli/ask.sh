@@ -73,15 +73,15 @@ typed() # HOW WANT VARIABLE...
     env THERMOCLINE_TYPED="$1" "${@:3}" "$BIN/thermocline" "$model" --memory 10MiB --out "$tmp/made" --tokens 0 > "$tmp/talk" 2>&1
     grep -qxF -e "   $2" "$tmp/talk" || { cat "$tmp/talk"; return 1; }
 }
-check "typed by a script" typed 'make real REAL_FLAGS=' "make real REAL_FLAGS='--sparse 70% --memory 11904KiB'" THERMOCLINE_FLAGS='--memory 10MiB --sparse 70%'
-check "without flags" typed 'make demo DEMO_FLAGS=' "make demo DEMO_FLAGS='--context 111'" THERMOCLINE_FLAGS=
-check "options behind it" typed 'scripts/real.sh ' "scripts/real.sh --context 111"
+check "typed by a script" typed 'make real REAL_FLAGS=' "make real REAL_FLAGS='--sparse 70% --memory 12160KiB'" THERMOCLINE_FLAGS='--memory 10MiB --sparse 70%'
+check "without flags" typed 'make demo DEMO_FLAGS=' "make demo DEMO_FLAGS='--context 47'" THERMOCLINE_FLAGS=
+check "options behind it" typed 'scripts/real.sh ' "scripts/real.sh --context 47"
 made() # through make, with a quote in the prompt
 {
     MAKEFLAGS='' ${MAKE:-make} --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" pipeline MODEL="$model" MEMORY=10MiB PROMPT="it's" \
         PIPELINE_FLAGS="--out $tmp/made --tokens 0" > "$tmp/talk" 2>&1
     cat > "$tmp/want" << END
-   make pipeline MODEL='$model' PROMPT='it'\\''s' PIPELINE_FLAGS='--out $tmp/made --tokens 0 --memory 11904KiB'
+   make pipeline MODEL='$model' PROMPT='it'\\''s' PIPELINE_FLAGS='--out $tmp/made --tokens 0 --memory 12160KiB'
 END
     grep -qxFf "$tmp/want" "$tmp/talk" || { cat "$tmp/want" "$tmp/talk"; return 1; }
 }

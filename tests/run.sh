@@ -49,10 +49,6 @@ if [ "$1" = --one ]; then
     start=$(date +%s)
     timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
     r=$?
-    if [ "$r" -ne 0 ] && grep -q '^==.*LeakSanitizer has encountered a fatal error' "$log"; then # itself, now and then, where threads end
-        timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
-        r=$?
-    fi
     times > "$log.times" # its second line: the children's, user and system
     cpu=$(awk 'NR == 2 { split($1 "m" $2, a, /[ms]+/); printf "%.0f", a[1] * 60 + a[2] + a[3] * 60 + a[4] }' "$log.times")
     report "$name" "$log" "$r" $(($(date +%s) - start)) "$cpu" > "$log.report"

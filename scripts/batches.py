@@ -79,7 +79,7 @@ def run(o, hardware, memory):
     os.sync()  # what is still to be written would be measured
     sizes = ",".join(str(n) for n in SIZES if n <= o.max_batch)
     bench = json.loads(call(f"{BIN}/thermo-run", "bench", "-q", "--model", pack, "--plan", plan, "-p", "0", "-n", str(o.tokens), "-r",
-                            str(o.runs), "--sequences", sizes, "--text", o.text, "-o", "json"))
+                            str(o.runs), "--sequences", sizes, "--text", o.text, "--json"))
     os.unlink(pack)
     with open(plan, encoding="utf-8") as f:
         return json.load(f), bench

@@ -190,7 +190,10 @@ static int parse(struct args *a, const char *command, const char *synopsis, cons
         { 0 },
     };
     const struct opt_usage usage = { .program = command, .synopsis = synopsis, .about = about };
-    return opt_parse(opts, &usage, argc, argv, n_pos, e);
+    int r = opt_parse(opts, &usage, argc, argv, n_pos, e);
+    if (r == 0 && *n_pos && !synopsis[0])
+        r = err_set(e, ERR_USAGE, "unexpected argument '%s'", argv[1]);
+    return r;
 }
 
 static int finish(struct cache *c, int r, const struct err *e)
@@ -208,8 +211,6 @@ int cmd_list(int argc, char **argv)
     int n_pos, r = parse(&a, "thermocline list", "", "List the models of which the cache holds something.", argc, argv, &n_pos, &e);
     if (r > 0)
         return 0;
-    if (r == 0 && n_pos)
-        r = err_set(&e, ERR_USAGE, "unexpected argument '%s'", argv[1]);
     if (r == 0)
         r = open_cache(a.cache, &c, &e);
     if (r == 0 && a.json) {
@@ -238,8 +239,6 @@ int cmd_du(int argc, char **argv)
     int n_pos, r = parse(&a, "thermocline du", "", "How much of the disk the cache takes.", argc, argv, &n_pos, &e);
     if (r > 0)
         return 0;
-    if (r == 0 && n_pos)
-        r = err_set(&e, ERR_USAGE, "unexpected argument '%s'", argv[1]);
     if (r == 0)
         r = open_cache(a.cache, &c, &e);
     struct js *j = js_object(), *models = js_object();

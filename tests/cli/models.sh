@@ -1,12 +1,12 @@
 #!/bin/sh
-# The README's list of architectures and types is what the programs' tables say.
+# docs/models.md's list of architectures and types is what the programs' tables say.
 . tests/tap.sh
 scratch
 
-in_readme()
+in_models()
 {
     "$BIN/thermo-profile" models > "$tmp/models" && [ -s "$tmp/models" ] || return 1
-    sed -n '/^<!-- thermo-profile models -->$/,/^<!-- end -->$/p' README.md | sed '1d; $d' | diff - "$tmp/models"
+    sed -n '/^<!-- thermo-profile models -->$/,/^<!-- end -->$/p' docs/models.md | sed '1d; $d' | diff - "$tmp/models"
 }
 
 # Each name that the table has is one that the models of tests/golden/archs try, or another test does.
@@ -18,7 +18,7 @@ tried()
     done
 }
 
-check "README.md" in_readme
+check "docs/models.md" in_models
 check "every architecture is tried" tried
 check "no argument" says 2 'no argument' "$BIN/thermo-profile" models x
 done_testing

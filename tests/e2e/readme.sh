@@ -28,7 +28,7 @@ while read -r command <&3; do
 done 3< "$tmp/commands"
 
 # The server, at a port that is free, and its client.
-mapfile -t served < <(sed -n '/^## A server/,/^## How fast/p' README.md | sed -n 's/^    //p')
+mapfile -t served < <(sed -n '/^## A server/,/^## Models/p' README.md | sed -n 's/^    //p')
 trap '[ ! -s "$tmp/pid" ] || kill "$(cat "$tmp/pid")"; rm -rf "$tmp"' EXIT
 serve()
 {

@@ -38,13 +38,13 @@ list()
     done
     # Formats, and data that the programs take as they are. Held-out text, training scripts and the makers of synthetic
     # models stay in the sources.
-    files schemas/*.md schemas/*.json schemas/*.sql
+    files schemas/*.md schemas/*.json schemas/*.sql datasets/README.md
     files datasets/prompts/*.csv datasets/prompts/README.md datasets/devices/*.csv datasets/devices/README.md
     files datasets/descriptions/*.json datasets/descriptions/README.md
     files datasets/models/*.gguf datasets/models/SHA256SUMS datasets/models/README.md
     # Documents for those who use the programs; those on working on them stay in the sources.
-    for f in README.md CHANGELOG.md SECURITY.md LICENSE docs/cost-model.md docs/predictors.md docs/phones.md docs/devices.md \
-        docs/BENCHMARKS.md docs/TRUST.md docs/packaging.md docs/server.md docs/*.svg; do
+    for f in README.md CHANGELOG.md SECURITY.md LICENSE docs/*.md docs/*.svg runtime/README.md; do
+        case $f in docs/ARCHITECTURE.md | docs/extending.md) continue ;; esac
         [ ! -e "$f" ] || printf '644 %s %s\n' "$f" "$doc/$f"
     done
     # Documents lead to these by relative links.

@@ -2,7 +2,7 @@
 # man.sh TEMPLATE: a manual page (mdoc) on stdout, from docs/man/TEMPLATE. Lines of a template that begin with @:
 #   @synopsis PROGRAM    a line for each subcommand      @commands PROGRAM    subcommands and options, from --help
 #   @options PROGRAM     of a program without subcommands, from its --help      @include FILE       a file of docs/man
-#   @header FILE         a header, without its guard
+#   @header FILE         a header, without its guard       @models               architectures and types, from thermo-profile models
 # In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX.
 template=$1 folder=$(dirname "$1")
 bin=${BIN:-build/bin}
@@ -58,6 +58,16 @@ help_to_mdoc()
     END { list(0); if (examples) print ".Ed" }'
 }
 
+# The types, and a list of the architectures.
+models_to_mdoc()
+{
+    awk -F ' [|] ' '
+    { gsub(/`/, ""); gsub(/-/, "\\-") }
+    /^Types of matrices/ { types = $0 }
+    /^[|] [a-z0-9_\\-]+ [|]/ { if (!n++) print ".Bl -tag -width granitehybrid -compact"; sub(/^[|] /, "", $1); sub(/ *[|]$/, "", $2); print ".It " $1; print $2 }
+    END { print ".El\n.Pp\n" types }'
+}
+
 expand()
 {
     while IFS= read -r line; do
@@ -77,6 +87,7 @@ expand()
                 "$bin/$p" "$c" --help | help_to_mdoc
             done
             ;;
+        @models) "$bin/thermo-profile" models | models_to_mdoc ;;
         '@options '*) "$bin/${line#* }" --help | sed '1,/^options:$/d' | help_to_mdoc ;;
         # A header as it is, from the end of its guard on: declarations with what they say.
         '@header '*)

@@ -43,6 +43,22 @@ links()
     [ $links -ge 10 ] && [ $dead -eq 0 ]
 }
 
+# Every document that a program names is installed.
+named_by_programs()
+{
+    for p in "$at"/bin/*; do "$p" --help > /dev/null && grep -aoE '\b(docs|runtime|schemas|datasets)/[A-Za-z0-9_/-]+\.md' "$p"; done | sort -u > "$tmp/named"
+    [ "$(wc -l < "$tmp/named")" -ge 8 ] || return 1
+    missing=0
+    while read -r d; do [ -e "$at/share/doc/thermocline/$d" ] || { echo "$d"; missing=1; }; done < "$tmp/named"
+    return $missing
+}
+lists_models()
+{
+    for a in $("$BIN/thermo-profile" models | sed -n 's/^| `\([a-z0-9_-]*\)` .*/\1/p'); do
+        grep -qxF ".It $(echo "$a" | sed 's/-/\\-/g')" "$at/share/man/man7/thermocline.7" || { echo "$a"; return 1; }
+    done
+}
+
 # ... and so does every file of ours that a manual page names, and every page that it refers to.
 pages_lead_somewhere()
 {
@@ -112,6 +128,8 @@ check "no sources, no tests' matter" no_repository_matter
 check "no file names the checkout" names_no_checkout
 check "links in documents lead somewhere" links
 check "what manual pages name is there" pages_lead_somewhere
+check "documents that programs name are there" named_by_programs
+check "thermocline(7) lists every architecture" lists_models
 check "manual pages are filled in" no_markers
 for page in "$at"/share/man/man?/*; do
     if command -v mandoc > /dev/null; then check "mandoc: ${page##*/}" linted; else skip "mandoc: ${page##*/}" "no mandoc"; fi

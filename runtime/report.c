@@ -107,6 +107,8 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     print_json_to(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io ? io->backend->name : "none",
                   io && io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
                   cache_policy_name(s->config.policy), setup_depth(s));
+    if (s->config.cpus || s->config.rest.cpus)
+        print_json_to(f, ",\"pinned\":%s", engine_unpinned(g) ? "false" : "true");
     if (engine_page_bytes(g))
         print_json_to(f, ",\"page_bytes\":%zu", engine_page_bytes(g));
     print_json_to(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",

@@ -310,7 +310,7 @@ static int take_predictors(struct setup *s, struct err *e)
 static int place_threads(const struct plan_class *classes, int n_classes, int *out)
 {
     static int cpus[CPU_SETSIZE], class_of[CPU_SETSIZE];
-    static uint64_t max_hz[CPU_SETSIZE];
+    uint64_t max_hz[CPU_MAX_CLASSES];
     int n = cpu_allowed(cpus, CPU_SETSIZE), placed = 0;
     if (cpu_classes(cpus, n, class_of, max_hz) != n_classes) {
         log_info("the plan places threads on %d classes of cores; this machine has others: they are not pinned", n_classes);
@@ -719,6 +719,9 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
     if (s->config.mlock && !engine_locked(*out, &why))
         log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock",
                  strerror(why));
+    if ((why = engine_unpinned(*out)) != 0)
+        log_warn("the system does not leave threads on the cores that the plan has them on (%s): they run where it puts them, and the "
+                 "plan's speed is not promised", why < 0 ? "they are found on others" : strerror(why));
     const struct io *io = engine_io(*out);
     log_debug("reads by %s%s, %d in flight, of %u bytes at most", io->backend->name, io->direct ? " past the page cache" : "",
               setup_depth(s), s->config.choice.read_bytes);

@@ -162,43 +162,62 @@ int cpu_allowed(int *cpus, int max)
     return max > 0 ? 1 : 0;
 }
 
-/* cpufreq's maximum in Hz, 0 when the machine does not say. */
-static uint64_t max_frequency(int cpu)
+/* A number of sysfs about a CPU, 0 when the machine does not say. */
+static uint64_t figure_of(int cpu, const char *file)
 {
     char path[96];
-    unsigned long long khz = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/cpuinfo_max_freq", cpu);
+    unsigned long long v = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", cpu, file);
     FILE *f = fopen(path, "re");
     if (!f)
         return 0;
-    if (fscanf(f, "%llu", &khz) != 1)
-        khz = 0;
+    if (fscanf(f, "%llu", &v) != 1)
+        v = 0;
     fclose(f);
-    return khz > UINT64_MAX / 1000 ? 0 : (uint64_t)khz * 1000;
+    return v;
+}
+
+struct kind {
+    uint64_t capacity, khz;
+    int at; /* index into cpus */
+};
+
+/* The most capacity first, then the fastest clock. */
+static int by_speed(const void *a, const void *b)
+{
+    const struct kind *x = a, *y = b;
+    if (x->capacity != y->capacity)
+        return x->capacity < y->capacity ? 1 : -1;
+    if (x->khz != y->khz)
+        return x->khz < y->khz ? 1 : -1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static int differs(uint64_t top, uint64_t v)
+{
+    return v < top - top / 10;
 }
 
 int cpu_classes(const int *cpus, int n, int *class_of, uint64_t *max_hz)
 {
     int classes = 0;
-    for (int i = 0; i < n; i++) { /* max_hz stays sorted, fastest first, without repeats */
-        uint64_t hz = max_frequency(cpus[i]);
-        int at = 0;
-        while (at < classes && max_hz[at] > hz)
-            at++;
-        if (at < classes && max_hz[at] == hz)
-            continue;
-        memmove(max_hz + at + 1, max_hz + at, (size_t)(classes - at) * sizeof *max_hz);
-        max_hz[at] = hz;
-        classes++;
-    }
+    struct kind *all = calloc((size_t)n, sizeof *all), top = { 0 };
+    for (int i = 0; i < n && all; i++)
+        all[i] = (struct kind){ figure_of(cpus[i], "cpu_capacity"), figure_of(cpus[i], "cpufreq/cpuinfo_max_freq"), i };
+    for (int i = 0; i < n && all; i++)
+        if (!all[i].capacity) /* one that is silent about it is not the slowest */
+            for (int k = 0; k < n; k++)
+                all[k].capacity = 0;
+    if (all)
+        qsort(all, (size_t)n, sizeof *all, by_speed);
     for (int i = 0; i < n; i++) {
-        uint64_t hz = max_frequency(cpus[i]);
-        class_of[i] = classes - 1;
-        for (int c = 0; c < classes; c++)
-            if (max_hz[c] == hz) {
-                class_of[i] = c;
-                break;
-            }
+        const struct kind *k = all ? &all[i] : &(struct kind){ .at = i };
+        if (classes == 0 || (classes < CPU_MAX_CLASSES && (differs(top.capacity, k->capacity) || differs(top.khz, k->khz)))) {
+            top = *k;
+            max_hz[classes++] = k->khz > UINT64_MAX / 1000 ? 0 : k->khz * 1000;
+        }
+        class_of[k->at] = classes - 1;
     }
+    free(all);
     return classes;
 }

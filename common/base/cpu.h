@@ -30,9 +30,11 @@ void cpu_model_name(char *out, size_t len);
 /* CPUs this process may run on, ascending; returns how many (<= max). */
 int cpu_allowed(int *cpus, int max);
 
-/* Core classes by maximum frequency (big.LITTLE); a machine without cpufreq is one class.
- * class_of[i] is 0 for the fastest class; max_hz[c] is the frequency of class c, 0 where unknown.
- * class_of and max_hz have room for n. Returns the number of classes. */
+/* Core classes, fastest first: by the kernel's capacity (cpu_capacity: work at the highest clock) where each CPU has one, and by maximum
+ * frequency. Cores that differ by less than a tenth of both, as favoured ones do, are one class; a machine that tells neither is one class.
+ * class_of[i] is 0 for the fastest class; max_hz[c] is the frequency of its fastest core, 0 where unknown.
+ * class_of has room for n, max_hz for CPU_MAX_CLASSES. Returns the number of classes, 0 for none of n 0. */
+#define CPU_MAX_CLASSES 16
 int cpu_classes(const int *cpus, int n, int *class_of, uint64_t *max_hz);
 
 #endif

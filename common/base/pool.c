@@ -47,6 +47,7 @@ struct worker {
     pthread_t thread;
     int index;
     int asleep, kept_off; /* under the lock: in wait_job; the caller's processor is not in its mask */
+    atomic_int look_for;  /* the processor that it was pinned to, where it has not looked since whether it is there; -1: it need not */
 };
 
 #define CLOSED  0x80000000u
@@ -59,6 +60,7 @@ struct pool {
     /* the caller's, between jobs; active is read by workers before they join one */
     int pinned_caller;
     int pinned;            /* workers have processors of their own; under the lock */
+    atomic_int refused;    /* pool_refused */
     atomic_int caller_cpu; /* where it was last; -1: not known */
     atomic_int active, spin; /* workers that take part; whether they spin */
     cpu_set_t caller_mask; /* restored by pool_free */
@@ -186,6 +188,14 @@ static int join_job(struct pool *p, int worker, unsigned *number)
     return 1;
 }
 
+/* A vendor's scheduler may place a thread elsewhere than where the kernel said it would be. */
+static void look(struct worker *w)
+{
+    int cpu = atomic_exchange_explicit(&w->look_for, -1, memory_order_relaxed), none = 0;
+    if (cpu >= 0 && sched_getcpu() != cpu)
+        atomic_compare_exchange_strong(&w->pool->refused, &none, POOL_MOVED);
+}
+
 static void *work(void *arg)
 {
     struct worker *w = arg;
@@ -196,6 +206,8 @@ static void *work(void *arg)
         if (!join_job(p, w->index, &seen))
             continue;
         pool_fn *fn = p->fn;
+        if (atomic_load_explicit(&w->look_for, memory_order_relaxed) >= 0)
+            look(w);
         if (fn)
             fn(p->ctx, w->index, pool_threads(p));
         atomic_fetch_add(&p->left, 1);
@@ -325,16 +337,13 @@ void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, voi
 
 /* ---- life ---- */
 
-static int pin(pthread_t thread, int worker, int cpu, struct err *e)
+static int pin(pthread_t thread, int cpu)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (cpu < 0)
-        return 0;
     if (cpu < CPU_SETSIZE)
         CPU_SET(cpu, &set);
-    errno = pthread_setaffinity_np(thread, sizeof set, &set);
-    return errno ? err_sys(e, ERR_SYS, "cannot pin worker %d to CPU %d", worker, cpu) : 0;
+    return pthread_setaffinity_np(thread, sizeof set, &set);
 }
 
 /* Workers block all signals, so that handlers run on the threads that expect them. */
@@ -347,7 +356,7 @@ static int create_worker(struct pool *p, int i, struct err *e)
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    p->workers[i] = (struct worker){ .pool = p, .index = i };
+    p->workers[i] = (struct worker){ .pool = p, .index = i, .look_for = -1 };
     errno = pthread_create(&p->workers[i].thread, &attr, work, &p->workers[i]);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
@@ -358,17 +367,34 @@ static int create_worker(struct pool *p, int i, struct err *e)
     return 0;
 }
 
-static int pin_all(struct pool *p, int n, const int *cpus, struct err *e)
+static pthread_t thread_of(const struct pool *p, int worker)
 {
-    int r = 0;
+    return worker ? p->workers[worker].thread : pthread_self();
+}
+
+/* All, or none: one that roams would take turns with one that cannot leave. */
+static void pin_all(struct pool *p, int n, const int *cpus)
+{
+    int failed = 0, done = 0;
     if (!cpus)
-        return 0;
+        return;
     pthread_mutex_lock(&p->lock);
-    p->pinned = 1;
-    for (int i = 0; r == 0 && i < n; i++)
-        r = pin(i ? p->workers[i].thread : pthread_self(), i, cpus[i], e);
+    for (; !failed && done < n; done++)
+        failed = cpus[done] < 0 ? 0 : pin(thread_of(p, done), cpus[done]);
+    for (int i = 0; i < done; i++)
+        if (failed && cpus[i] >= 0)
+            pthread_setaffinity_np(thread_of(p, i), sizeof p->caller_mask, &p->caller_mask);
+        else if (!failed)
+            atomic_store(&p->workers[i].look_for, cpus[i]);
+    p->pinned = !failed;
+    atomic_store(&p->refused, failed);
+    look(&p->workers[0]);
     pthread_mutex_unlock(&p->lock);
-    return r;
+}
+
+int pool_refused(const struct pool *p)
+{
+    return atomic_load_explicit(&p->refused, memory_order_relaxed);
 }
 
 int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e)
@@ -377,7 +403,8 @@ int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e)
         return err_set(e, ERR_LIMIT, "%d threads of a pool that has %d", n_threads, p->n_threads);
     atomic_store(&p->active, n_threads);
     atomic_store(&p->spin, n_threads <= p->cpus);
-    return pin_all(p, n_threads, cpus, e);
+    pin_all(p, n_threads, cpus);
+    return 0;
 }
 
 static void stop(struct pool *p, int n_started)
@@ -416,18 +443,18 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     atomic_init(&p->job, CLOSED);
     p->cpus = has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     atomic_init(&p->caller_cpu, -1);
+    p->workers[0] = (struct worker){ .pool = p, .look_for = -1 };
     atomic_init(&p->active, n_threads);
     atomic_init(&p->spin, n_threads <= p->cpus);
     for (; r == 0 && n_started < n_threads; n_started++)
         if ((r = create_worker(p, n_started, e)) < 0)
             break;
     p->pinned_caller = has_mask && cpus && cpus[0] >= 0;
-    if (r == 0)
-        r = pin_all(p, n_threads, cpus, e);
     if (r < 0) {
         stop(p, n_started);
         return r;
     }
+    pin_all(p, n_threads, cpus);
     *out = p;
     return 0;
 }

@@ -14,16 +14,22 @@
 
 struct pool;
 
-/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). Worker 0 is the calling thread; its
- * former affinity returns in pool_free, which that thread calls. Workers block all signals. */
+/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). Where the system refuses one, none is pinned and all work:
+ * pool_refused says so. Worker 0 is the calling thread; its former affinity returns in pool_free, which that thread calls. Workers block
+ * all signals. */
 int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
 /* Unpinned. n_threads 0: one for each processor that this process may run on. */
 int pool_new_any(int n_threads, struct pool **out, struct err *e);
 void pool_free(struct pool *p); /* joins; accepts NULL */
 int pool_threads(const struct pool *p); /* that take part */
 
+/* Of the last pinning: 0: nothing is known against it; an errno: it was refused; POOL_MOVED: it was not, and a worker found itself
+ * elsewhere, which it looks for in its first job. */
+#define POOL_MOVED (-1)
+int pool_refused(const struct pool *p);
+
 /* From the next job on workers 0..n_threads-1 take part, at most those that there are; the others sleep. cpus: as of pool_new, NULL:
- * nobody is moved. By the caller of jobs, between two of them. ERR_LIMIT, ERR_SYS. */
+ * nobody is moved. By the caller of jobs, between two of them. ERR_LIMIT. */
 int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e);
 
 /* fn(ctx, worker, n_threads) on every worker, 0..n_threads-1; returns when all have. One caller

@@ -5,6 +5,7 @@
 #include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,26 +32,37 @@ static const char *class_name(int i, int n)
     return n == 3 ? three[i] : many[i];
 }
 
+_Static_assert(CPU_MAX_CLASSES <= HW_MAX_CLASSES, "classes of a device");
+
+/* Does a thread get the CPU it asks for, and stay there? pool_refused. */
+static int try_cpu(int cpu)
+{
+    struct pool *p = NULL;
+    struct err e;
+    int r = pool_new(1, &cpu, &p, &e) < 0 ? 0 : pool_refused(p);
+    pool_free(p);
+    return r;
+}
+
 void probe_cpus_find(struct probe_cpus *c)
 {
-    uint64_t hz[POOL_MAX_THREADS], top = 0;
-    int merged[POOL_MAX_THREADS] = { 0 };
+    uint64_t hz[CPU_MAX_CLASSES];
     memset(c, 0, sizeof *c);
     c->n = cpu_allowed(c->cpu, POOL_MAX_THREADS);
-    int n = cpu_classes(c->cpu, c->n, c->class_of, hz);
-    /* Favoured cores of one kind differ by a few percent; they are one class. */
-    for (int i = 0; i < n; i++) {
-        int fresh = c->n_classes == 0 || hz[i] < top - top / 10;
-        if (fresh && c->n_classes < HW_MAX_CLASSES) {
-            top = hz[i];
-            c->classes[c->n_classes++].max_hz = hz[i];
+    c->n_classes = cpu_classes(c->cpu, c->n, c->class_of, hz);
+    for (int i = 0; i < c->n && !c->refused; i++)
+        if ((c->refused = try_cpu(c->cpu[i])) != 0) {
+            char why[32];
+            snprintf(why, sizeof why, "%s", c->refused < 0 ? "it moves them" : strerror(c->refused));
+            snprintf(c->note, sizeof c->note, "threads cannot be pinned to CPU %d (%s): all cores are one class", c->cpu[i], why);
+            log_warn("%s, and are measured wherever the system puts threads", c->note);
+            c->n_classes = 1;
+            memset(c->class_of, 0, sizeof c->class_of);
         }
-        merged[i] = c->n_classes - 1;
-    }
-    for (int i = 0; i < c->n; i++) {
-        c->class_of[i] = merged[c->class_of[i]];
+    for (int k = 0; k < c->n_classes; k++)
+        c->classes[k].max_hz = hz[k];
+    for (int i = 0; i < c->n; i++)
         c->classes[c->class_of[i]].n_cores++;
-    }
     for (int k = 0; k < c->n_classes; k++)
         snprintf(c->classes[k].name, sizeof c->classes[k].name, "%s", class_name(k, c->n_classes));
 }
@@ -61,7 +73,7 @@ int probe_cpus_pick(const struct probe_cpus *c, int core_class, int threads, int
     for (int k = 0; k < c->n_classes; k++)
         for (int i = 0; i < c->n && n < threads; i++)
             if (c->class_of[i] == k && (core_class < 0 || core_class == k))
-                cpus[n++] = c->cpu[i];
+                cpus[n++] = c->refused ? -1 : c->cpu[i];
     return n;
 }
 
@@ -275,36 +287,6 @@ static uint64_t read_memory_bytes(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* The limit of this process's own memory cgroup, version 2 or 1. */
-static uint64_t read_cgroup_limit(uint64_t memory_bytes)
-{
-    char line[512], path[640], text[64];
-    uint64_t limit = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = 0;
-        controllers++;
-        if (!*controllers)
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
-        else if (strcmp(controllers, "memory") == 0)
-            snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", group);
-        else
-            continue;
-        read_line(path, text, sizeof text);
-        unsigned long long v = strtoull(text, NULL, 10);
-        if (v > 0 && v < memory_bytes && (limit == 0 || v < limit))
-            limit = v;
-    }
-    fclose(f);
-    return limit;
-}
-
 /* The mount that holds dir: the entry of /proc/self/mountinfo with its device, the last one wins. */
 static void read_mount(struct probe_env *env, const char *dir)
 {
@@ -352,7 +334,8 @@ void probe_env_read(struct probe_env *env, const char *storage_dir, int first_cp
     read_line(path, env->governor, sizeof env->governor);
     cpu_model_name(env->cpu_model, sizeof env->cpu_model);
     env->memory_bytes = read_memory_bytes();
-    env->app_memory_limit_bytes = read_cgroup_limit(env->memory_bytes);
+    uint64_t limit = machine_group_bytes();
+    env->app_memory_limit_bytes = limit < env->memory_bytes ? limit : 0;
     if (storage_dir)
         read_mount(env, storage_dir);
 }

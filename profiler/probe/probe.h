@@ -15,9 +15,11 @@
 
 #include <stdint.h>
 
-/* CPUs this process may use, in core classes, fastest first. */
+/* CPUs this process may use, in core classes, fastest first. Where the system does not let threads be pinned (pool_refused) figures of
+ * classes would be anybody's: all are one, which nobody is pinned to, and plans then place no threads. */
 struct probe_cpus {
-    int n, n_classes;
+    int n, n_classes, refused;
+    char note[128]; /* of that, "" else */
     int cpu[POOL_MAX_THREADS], class_of[POOL_MAX_THREADS];
     struct hw_class classes[HW_MAX_CLASSES];
 };

@@ -480,6 +480,11 @@ int engine_locked(const struct engine *g, int *why)
     return g->arena.locked;
 }
 
+int engine_unpinned(const struct engine *g)
+{
+    return pool_refused(g->pool);
+}
+
 struct engine_loading engine_loading(const struct engine *g)
 {
     return g->loading;

@@ -298,6 +298,7 @@ void engine_stats_reset(struct engine *g);
 const struct budget *engine_budget(const struct engine *g);
 const struct io *engine_io(const struct engine *g); /* NULL: it could not be opened again after an error */
 int engine_locked(const struct engine *g, int *why); /* memory is mlocked; *why: errno when not */
+int engine_unpinned(const struct engine *g);         /* 0, or why workers are not where the plan has them: pool_refused */
 /* What loading read of the packed model, how long it took, and how long of that for reads alone. */
 struct engine_loading {
     uint64_t bytes, ns, wait_ns;

@@ -1,0 +1,135 @@
+#!/bin/bash
+# What a phone is, by a stand-in for its system (tests/preload/phone.c): core classes by capacity, threads that cannot be pinned, O_DIRECT
+# that opens and gives other bytes, memory that cannot be locked. Each is said and recorded, and the run goes on with the same text.
+. tests/tap.sh
+[ -z "$SANITIZE" ] || { echo "1..0 # SKIP sanitizers want to be loaded first"; exit 77; }
+scratch
+${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 -o "$tmp/phone.so" tests/preload/phone.c -ldl 2> "$tmp/log" &&
+    LD_PRELOAD=$tmp/phone.so true 2>> "$tmp/log" && [ ! -s "$tmp/log" ] ||
+    { echo "1..0 # SKIP no stand-in for a system's calls here: $(head -n 1 "$tmp/log")"; exit 77; }
+. tests/chain.sh
+P=$BIN/thermo-profile L=$BIN/thermo-plan R=$BIN/thermo-run
+sys=$tmp/phone
+read -r -a all <<< "$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))')"
+quick=(--quick --range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --patience 0 --engine none --storage "$tmp")
+
+# core CPU CAPACITY KHZ
+core()
+{
+    local of=$sys/sys/devices/system/cpu/cpu$1
+    mkdir -p "$of/cpufreq" && echo "$3" > "$of/cpufreq/cpuinfo_max_freq" && echo schedutil > "$of/cpufreq/scaling_governor" || return
+    [ "$2" = - ] || echo "$2" > "$of/cpu_capacity"
+}
+phone() { env LD_PRELOAD="$tmp/phone.so" PHONE_SYS="$sys" "$@"; } # [NAME=VALUE]... COMMAND...
+measure() # DATABASE [NAME=VALUE]...
+{
+    local db=$1
+    shift
+    phone "$@" "$P" hardware --db "$tmp/$db" --device phone "${quick[@]}" --only memory,compute,storage --types q8_0,f16 \
+        > "$tmp/out" 2> "$tmp/err" ||
+        { cat "$tmp/err"; return 1; }
+}
+sql() # DATABASE QUERY RESULT
+{
+    local got
+    got=$(sqlite3 "$tmp/$1" "$2")
+    [ "$got" = "$3" ] || { echo "$2: $got, not $3"; return 1; }
+}
+said() { grep -qF -- "$1" "$tmp/err" || { cat "$tmp/err"; return 1; }; }
+silent() { ! grep -F -- "$1" "$tmp/err"; }
+solve() # DATABASE OUT FLAGS...
+{
+    local db=$1 out=$2
+    shift 2
+    "$L" solve -q --traces "$traces" --hardware "$tmp/$db" --memory 18MiB --context 256 --form split --packed no --out "$tmp/$out" "$@" \
+        > /dev/null
+}
+generate() { generate_by env "$@"; }
+generate_by() # COMMAND OUT [NAME=VALUE]... -- FLAGS...
+{
+    local by=$1 out=$2 with=()
+    shift 2
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do with+=("$1"); shift; done
+    shift
+    "$by" env LD_PRELOAD="$tmp/phone.so" PHONE_SYS="$sys" "${with[@]}" "$R" generate --model "$packed" -p 'Once upon a time' -n 12 --temp 0 \
+        --json "$@" > "$tmp/$out.json" 2> "$tmp/err" &&
+        grep -o '"id":[0-9]*' "$tmp/$out.json" > "$tmp/$out" || { cat "$tmp/err"; return 1; }
+}
+summary() { python3 -c 'import json, sys
+v = json.loads(open(sys.argv[1]).readlines()[-1])[sys.argv[2]]
+sys.exit(0 if json.dumps(v) == sys.argv[3] else repr(v))' "$tmp/$1.json" "$2" "$3"; }
+
+json() { python3 -c 'import json, sys
+d = json.load(open(sys.argv[1])); v = eval(sys.argv[2]); sys.exit(0 if str(v) == sys.argv[3] else repr(v))' "$tmp/$1" "$2" "$3"; }
+
+core "${all[0]}" 1024 3000000
+for c in "${all[@]:1}"; do
+    core "$c" 400 2900000
+done
+few=(--plan "$plan" --memory 14MiB)
+check "the tokens of this machine" generate here -- "${few[@]}"
+check "O_DIRECT that gives other bytes" measure wrong.sqlite PHONE_DIRECT=wrong
+check "is found out" sql wrong.sqlite "SELECT direct_verified || notes FROM run" \
+    "0O_DIRECT opens but does not return the file's bytes: reads go through the page cache"
+check "and no figure says that it was used" sql wrong.sqlite "SELECT sum(direct) FROM storage" 0
+for io in pread io_uring; do
+    check "a run where it does so, by $io" generate wrong PHONE_DIRECT=wrong -- "${few[@]}" --io $io
+    check "says so" said "O_DIRECT does not return the file's bytes here: reads go through the page cache"
+    check "with the same tokens" cmp "$tmp/here" "$tmp/wrong"
+    check "and records it" summary wrong direct false
+done
+check "a run where it is refused" generate refused PHONE_DIRECT=refuse -- "${few[@]}"
+check "says so" said "O_DIRECT is refused here"
+check "with the same tokens" cmp "$tmp/here" "$tmp/refused"
+
+# As an ordinary user has it, for root may lock what it will.
+unlocked() { prlimit --memlock=65536:65536 setpriv --bounding-set -ipc_lock "$@"; }
+if [ "$(id -u)" != 0 ]; then unlocked() { prlimit --memlock=65536:65536 "$@"; }; fi
+if unlocked true 2> /dev/null; then
+    for io in pread io_uring; do
+        check "64 KiB of memory that may be locked, by $io" generate_by unlocked unlocked -- "${few[@]}" --io $io
+        check "are said" said "memory is not locked ("
+        check "with the same tokens" cmp "$tmp/here" "$tmp/unlocked"
+        check "and recorded" summary unlocked mlocked false
+    done
+fi
+check "where no memory can be locked" generate unlocked PHONE_MLOCK=1 -- "${few[@]}"
+check "it is said" said "memory is not locked ("
+check "with the same tokens" cmp "$tmp/here" "$tmp/unlocked"
+if [ ${#all[@]} -gt 1 ]; then
+    check "cores that differ by capacity alone" measure hw.sqlite
+    check "are classes, the strong one first" sql hw.sqlite \
+        "SELECT group_concat(name || n_cores || ' ' || max_hz, ',') FROM (SELECT * FROM core_class ORDER BY rank)" \
+        "big1 3000000000,little$((${#all[@]} - 1)) 2900000000"
+    check "each is measured" sql hw.sqlite "SELECT count(DISTINCT core_class_id) FROM compute WHERE core_class_id IS NOT NULL" 2
+    check "pinning that is refused" measure unpinned.sqlite PHONE_PIN=refuse
+    check "is said" said "threads cannot be pinned to CPU ${all[0]} (Operation not permitted): all cores are one class"
+    check "its cores are one class" sql unpinned.sqlite "SELECT group_concat(name || n_cores) FROM core_class" "cpu${#all[@]}"
+    check "threads that are moved" measure moved.sqlite PHONE_PIN=move
+    check "are found out" said "(it moves them): all cores are one class"
+    sed -e '/class=little/d; /engine=npu/d; /npu;pattern/d' -e "/class=mid,n_cores/s/,5,/,$((${#all[@]} - 1)),/" \
+        -e 's/threads=6/threads=2/' \
+        datasets/devices/oneplus-12.csv > "$tmp/two.csv"
+    "$P" import -q --db "$tmp/two.sqlite" --csv "$tmp/two.csv" > /dev/null
+    check "a plan by classes" solve two.sqlite classes.json
+    check "has two" json classes.json 'len(d["decisions"]["limits"][0]["classes"])' 2
+    check "a run by it" generate pinned -- --plan "$tmp/classes.json"
+    check "is pinned" summary pinned pinned true
+    check "and silent about it" silent "does not leave threads"
+    check "a run where pinning is refused" generate refused PHONE_PIN=refuse -- --plan "$tmp/classes.json"
+    check "says so" said "the system does not leave threads on the cores that the plan has them on (Operation not permitted)"
+    check "and records it" summary refused pinned false
+    check "with the same tokens" cmp "$tmp/pinned" "$tmp/refused"
+    check "a run whose threads are moved" generate moved PHONE_PIN=move -- --plan "$tmp/classes.json"
+    check "says so too" said "(they are found on others)"
+    check "a plan of one class" solve unpinned.sqlite one.json
+    check "places no thread" generate placed PHONE_PIN=refuse -- --plan "$tmp/one.json"
+    check "and says nothing" silent "does not leave threads"
+    # Another class has the same clock, and none a capacity: by frequency alone.
+    for c in "${all[@]}"; do
+        rm -f "$sys/sys/devices/system/cpu/cpu$c/cpu_capacity"
+    done
+    check "without capacities clocks within a tenth" measure clocks.sqlite
+    check "are one class" sql clocks.sqlite "SELECT group_concat(name || n_cores) FROM core_class" "cpu${#all[@]}"
+fi
+done_testing

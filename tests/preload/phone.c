@@ -1,0 +1,109 @@
+/* For LD_PRELOAD: what a phone does otherwise than a computer.
+ * PHONE_SYS=DIR        files of /sys and /proc are those of DIR where it has them
+ * PHONE_PIN=refuse     no thread is pinned to a single processor; move: it is said to be, and is found on another
+ * PHONE_DIRECT=wrong   O_DIRECT opens and every read through it returns other bytes; refuse: it does not open
+ * PHONE_MLOCK=1        no memory can be locked */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int is(const char *name, const char *value)
+{
+    const char *v = getenv(name);
+    return v && strcmp(v, value) == 0;
+}
+
+static const char *here(const char *path, char *out, size_t len)
+{
+    const char *dir = getenv("PHONE_SYS");
+    if (!dir || (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0))
+        return path;
+    snprintf(out, len, "%s%s", dir, path);
+    return access(out, F_OK) == 0 || strncmp(path, "/sys/devices/system/cpu/cpu", 27) == 0 ? out : path;
+}
+
+#define REAL(name)                                                                                                                        \
+    static __typeof__(name) *real;                                                                                                        \
+    if (!real)                                                                                                                            \
+        *(void **)&real = dlsym(RTLD_NEXT, #name)
+
+FILE *fopen(const char *path, const char *mode)
+{
+    char other[4096];
+    REAL(fopen);
+    return real(here(path, other, sizeof other), mode);
+}
+
+FILE *fopen64(const char *path, const char *mode)
+{
+    return fopen(path, mode);
+}
+
+int open(const char *path, int flags, ...)
+{
+    char other[4096];
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    REAL(open);
+    if (flags & O_DIRECT && is("PHONE_DIRECT", "refuse")) {
+        errno = EINVAL;
+        return -1;
+    }
+    return real(here(path, other, sizeof other), flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    return open(path, flags, mode);
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    REAL(pread64);
+    ssize_t r = real(fd, to, n, at);
+    if (r > 0 && is("PHONE_DIRECT", "wrong") && fcntl(fd, F_GETFL) & O_DIRECT)
+        memset(to, 0xa5, (size_t)r);
+    return r;
+}
+
+ssize_t pread64(int fd, void *to, size_t n, off64_t at)
+{
+    return pread(fd, to, n, at);
+}
+
+int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
+{
+    REAL(pthread_setaffinity_np);
+    if (CPU_COUNT_S(size, set) == 1 && is("PHONE_PIN", "refuse"))
+        return EPERM;
+    return real(thread, size, set);
+}
+
+int sched_getcpu(void)
+{
+    REAL(sched_getcpu);
+    return is("PHONE_PIN", "move") ? 4095 : real();
+}
+
+int mlock(const void *from, size_t n)
+{
+    REAL(mlock);
+    if (getenv("PHONE_MLOCK")) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return real(from, n);
+}

@@ -44,6 +44,8 @@ int identity_of(const struct setup *s, struct hash128 *pack, struct hash128 *how
     snprintf(text, sizeof text, "%s %d %d %d %.17g %s", THERMO_VERSION, (int)c->mode, c->choice.kv_f16, c->act_q8, c->recall,
              kernels->name);
     hash_update_str(h, text);
+    if (model_rope_divisors(&s->pack->h, c->choice.context) == MODEL_ROPE_LONG) /* keys are turned otherwise */
+        hash_update_str(h, "long");
     if (c->mode == PLAN_PREDICTED) { /* which neurons are computed depends on the plan's limit that fits */
         hash_update(h, c->predictor, (size_t)s->pack->h.n_layers);
         hash_update(h, c->always, (size_t)s->pack->h.n_layers * sizeof c->always[0]);

@@ -47,7 +47,9 @@ struct model_hparams {
     int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
     int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
     float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
-    float rope_mscale;           /* of rotated queries and keys: 1, but for yarn */
+    float rope_mscale;           /* of rotated queries and keys: 1, but for yarn and longrope */
+    int long_context;            /* 0, or longrope's original context: one beyond it divides frequencies by ROPE_LONG, others by
+                                  * ROPE_SHORT */
     int yarn_context;            /* 0, or yarn's original context: frequencies that turn */
     float yarn_fast, yarn_slow;  /* more than `fast` times in it are not scaled, fewer than `slow` times are in full */
     float embd_scale, residual_scale, logit_scale; /* factors of embeddings, of what attention and FFN add, of logits; 0: none */

@@ -134,9 +134,11 @@ static const struct model_arch archs[] = {
                   "(before May 2025) have to be converted again" },
       .router = MODEL_ROUTER_SOFTMAX_ALL, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
       .select_bias = 2, .latent = 1, .more_keys = deepseek2_keys },
-    { .family = { "phi3", "Phi-3, Phi-3.5, Phi-4 without longrope", "a window in every layer where the file states one" },
+    { .family = { "phi3", "Phi-3, Phi-3.5, Phi-4",
+                  "a window in every layer where the file states one; with longrope a context beyond the original one "
+                  "has other frequencies: texts differ" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_FUSED, .window_period = MODEL_MAX_LAYERS,
-      .period_offset = 1 },
+      .period_offset = 1, .longrope = 1 },
     { .family = { "arcee", "AFM-4.5B", "ReLU^2 without a gate: exactly sparse; packs hold Up twice, as Gate and as Up" },
       .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED },
     { .family = { "nemotron", "Minitron, Nemotron-4", "ReLU^2 as in arcee, LayerNorm; no predictors" },

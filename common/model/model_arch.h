@@ -40,6 +40,7 @@ struct model_arch {
     int nope_period;             /* where there is a window */
     int nope;                    /* nope_period holds without a window too */
     int window;                  /* of a file that does not say */
+    int longrope;                /* where rope.scaling.attn_factor is there */
     int rope_window_plain;       /* layers with a window do not scale positions */
     float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
     int layer_norm, parallel;

@@ -526,7 +526,12 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
         h->rope_theta_window = read_float(rd, "rope.freq_base_swa", rd->a->rope_theta_window);
     if (rd->a->rope_window_plain && h->window > 0 && h->rope_theta_window <= 0)
         h->rope_theta_window = h->rope_theta;
-    only_one(rd, "rope.scaling.attn_factor", "only 1 is supported");
+    if (rd->a->longrope && gguf_find(rd->g, arch_key(rd, "rope.scaling.attn_factor"))) {
+        h->rope_mscale = read_float(rd, "rope.scaling.attn_factor", 0);
+        h->long_context = read_int(rd, "rope.scaling.original_context_length", 1, MODEL_MAX_CONTEXT, -1);
+    } else {
+        only_one(rd, "rope.scaling.attn_factor", "only 1 is supported");
+    }
     float factor = read_float(rd, "rope.scale_linear", 1);
     char *type = read_str(rd, arch_key(rd, "rope.scaling.type"));
     if (type && !strcmp(type, "linear"))

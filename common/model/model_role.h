@@ -29,6 +29,12 @@ int model_role_is_vector(enum model_role r);   /* F32: one dimension, or one for
                                                 * convolution, and Mamba2's of heads and groups; matrices may have any type with kernels */
 const char *model_role_name(enum model_role r); /* "attn_q" */
 
+/* What frequencies are divided by in a context of so many positions; a model may have none. */
+static inline enum model_role model_rope_divisors(const struct model_hparams *h, int context)
+{
+    return !h->long_context ? MODEL_ROPE_FREQS : context > h->long_context ? MODEL_ROPE_LONG : MODEL_ROPE_SHORT;
+}
+
 /* Does a model of these hyper-parameters have the tensor, in its layers where it is per layer? model_role_at: in this one; layer -1
  * for tensors of the model. */
 enum model_presence { MODEL_ABSENT, MODEL_OPTIONAL, MODEL_REQUIRED };

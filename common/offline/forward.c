@@ -161,7 +161,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     for (int i = 0; i < MODEL_ROLES; i++)
         if (m->global[i] && model_role_is_vector((enum model_role)i) && (r = vector(m, m->global[i], &f->global[i], e)) < 0)
             goto fail;
-    nn_rope_all(f->freqs, h, f->global[MODEL_ROPE_FREQS]);
+    nn_rope_all(f->freqs, h, f->global[model_rope_divisors(h, max_len)]);
     *out = f;
     return 0;
 fail:

@@ -113,7 +113,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
         t->deviation = (float)(2 * fan_in);
-    if (r == MODEL_ROPE_FREQS)
+    if (r == MODEL_ROPE_FREQS || r == MODEL_ROPE_LONG)
         t->mean = 4, t->deviation = 1;
     else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
         t->mean = -0.4f, t->deviation = 0.15f;
@@ -513,7 +513,7 @@ int cmd_random(int argc, char **argv)
                                          "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const tokenizers[] = { "llama", "rwkv", "unigram", NULL }; /* in the order of enum make_tokenizer */
-    static const char *const scalings[] = { "none", "linear", "yarn", NULL };
+    static const char *const scalings[] = { "none", "linear", "yarn", "longrope", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
     int arch = 0;
@@ -614,7 +614,8 @@ int cmd_random(int argc, char **argv)
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &s.rope_base, .min = 1, .max = 1e9,
           .arg = "X", .def = "10000", .help = "Base of the rotary embedding." },
         { .name = "rope-scaling", .type = OPT_CHOICE, .dest = &s.rope_scaling, .choices = scalings,
-          .arg = "NAME", .def = "none", .help = "Scaling of positions; yarn's original context is the context over the factor." },
+          .arg = "NAME", .def = "none", .help = "Scaling of positions (longrope: phi3); the original context of yarn and longrope is the context over "
+                                                  "the factor." },
         { .name = "rope-factor", .type = OPT_DOUBLE, .dest = &s.rope_factor, .min = 1, .max = 1000,
           .arg = "X", .def = "4", .help = "Factor of that scaling." },
         { .name = "rope-freqs", .type = OPT_FLAG, .dest = &s.rope_freqs, .help = "Divisors of the rotation's frequencies (Llama 3)." },

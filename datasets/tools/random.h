@@ -6,7 +6,7 @@
 #include "datasets/tools/make.h"
 
 enum { UNSTATED, SOFTMAX, SIGMOID };
-enum { PLAIN, LINEAR, YARN };
+enum { PLAIN, LINEAR, YARN, LONGROPE };
 
 /* What the files of an architecture have. */
 struct family {

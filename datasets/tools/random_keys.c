@@ -223,6 +223,9 @@ static int put_rope(struct make *m, const struct shape *s, struct err *e)
     int r = put_f32(m, a, "rope.freq_base", s->rope_base, e);
     if (r < 0 || s->rope_scaling == PLAIN)
         return r;
+    if (s->rope_scaling == LONGROPE)
+        return (r = put_f32(m, a, "rope.scaling.attn_factor", sqrt(1 + log(s->rope_factor) / log(s->context / s->rope_factor)), e)) < 0 ? r
+               : put_u32(m, a, "rope.scaling.original_context_length", (int)(s->context / s->rope_factor), e);
     if ((r = put_str(m, a, "rope.scaling.type", s->rope_scaling == YARN ? "yarn" : "linear", e)) < 0 ||
         (r = put_f32(m, a, "rope.scaling.factor", s->rope_factor, e)) < 0)
         return r;

@@ -148,7 +148,7 @@ int load_dense(struct engine *g, struct err *e)
         *embd = *dense_at(&g->c.trunk->weights, MODEL_TOKEN_EMBD, -1);
     if (!output->data)
         *output = g->c.trunk ? *dense_at(&g->c.trunk->weights, MODEL_OUTPUT, -1) : *embd;
-    nn_rope_all(w->rope_freqs, &g->h, dense_vector(w, MODEL_ROPE_FREQS, -1));
+    nn_rope_all(w->rope_freqs, &g->h, dense_vector(w, model_rope_divisors(&g->h, g->c.choice.context), -1));
     return 0;
 }
 

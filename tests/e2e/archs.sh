@@ -11,14 +11,14 @@ printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of so
 phone "$tmp/hw.sqlite" > /dev/null 2>&1
 cores=$(of '' --cores=mid=2,big=0,little=0)
 
+context_of() { case "$*" in *--context\ 512* | *--context\ 1024*) echo 512 ;; *) echo 256 ;; esac; }
+
 chain() # gguf-make's options
 {
     rm -f "$tmp/m.gguf" "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
-    context=256
-    case "$*" in *--context\ 512*) context=512 ;; esac
     "$BIN/gguf-make" random -q --vocab 260 --context 256 "$@" "$tmp/m.gguf" &&
         "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context $context --rlimit 1 $cores --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context "$(context_of "$@")" --rlimit 1 $cores --out "$tmp/plan.json" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 
@@ -45,13 +45,13 @@ sys.exit(not worst <= 1e-3)
 EOF
 }
 
-dense()
+dense() # gguf-make's options
 {
-    set --
+    set -- --context "$(context_of "$@")" "$tmp/m.gguf"
     for i in "${which[@]}"; do
         set -- "$@" "${prompts[i]}" "$tmp/out.$i"
     done
-    "$B/tests/tools/dense-logits" "$tmp/m.gguf" "$@" && compare "$name"
+    "$B/tests/tools/dense-logits" "$@" && compare "$name"
 }
 
 equal()
@@ -77,7 +77,7 @@ while read -r name options; do
     which=($(of "$(seq -s ' ' 0 $((ten - 1)))" "3 $((ten - 1))"))
     # shellcheck disable=SC2086
     check "$name: traced, planned, packed" chain $options
-    check "$name: the logits of $ten prompts by the dense pass" dense
+    check "$name: the logits of $ten prompts by the dense pass" dense $options
     check "$name: the logits of $ten prompts" equal "$name"
     check "$name: the same bytes at the floor" streamed
 done < $golden/models.txt

@@ -1,5 +1,5 @@
-/* dense-logits [--dump-layer N] MODEL.gguf ID,ID,... FILE [ID,ID,... FILE]...: the logits after each prompt by the dense pass, into its
- * file, as thermo-run logits prints them; and what it prints of a layer before. */
+/* dense-logits [--dump-layer N] [--context N] MODEL.gguf ID,ID,... FILE [ID,ID,... FILE]...: the logits after each prompt by the dense
+ * pass, into its file, as thermo-run logits prints them; and what it prints of a layer before. The context is the model's, 4096 at most. */
 #include "common/base/print.h"
 #include "common/kernels/kernels.h"
 #include "common/offline/forward.h"
@@ -61,19 +61,23 @@ int main(int argc, char **argv)
     struct model *m = NULL;
     struct pool *pool = NULL;
     struct forward *f = NULL;
-    int block = -1;
+    int block = -1, context = 0;
     if (argc > 3 && !strcmp(argv[1], "--dump-layer")) {
         block = atoi(argv[2]);
         argv += 2, argc -= 2;
     }
+    if (argc > 3 && !strcmp(argv[1], "--context")) {
+        context = atoi(argv[2]);
+        argv += 2, argc -= 2;
+    }
     if (argc < 4 || argc % 2) {
-        fprintf(stderr, "usage: dense-logits [--dump-layer N] MODEL.gguf ID,ID,... FILE [ID,ID,... FILE]...\n");
+        fprintf(stderr, "usage: dense-logits [--dump-layer N] [--context N] MODEL.gguf ID,ID,... FILE [ID,ID,... FILE]...\n");
         return 2;
     }
     kernels_init(0);
     int r = gguf_open(argv[1], &g, &e);
     if (r == 0 && (r = model_open(g, NULL, &m, &e)) == 0 && (r = pool_new(2, NULL, &pool, &e)) == 0)
-        r = forward_new(m, pool, m->h.n_ctx_train < 4096 ? m->h.n_ctx_train : 4096, &f, &e);
+        r = forward_new(m, pool, context ? context : m->h.n_ctx_train < 4096 ? m->h.n_ctx_train : 4096, &f, &e);
     if (r == 0 && block >= model_depth(&m->h))
         r = err_set(&e, ERR_USAGE, "no layer %d", block);
     if (r == 0 && block >= 0)

@@ -762,6 +762,11 @@ static void roles(void)
     CHECK(model_tensor_shape(&h, MODEL_FFN_DOWN, d) == 2 && d[0] == 96 && d[1] == 64);
     CHECK(model_tensor_shape(&h, MODEL_ROPE_FREQS, d) == 1 && d[0] == 12 && model_role_is_vector(MODEL_ROPE_FREQS));
     CHECK(model_role_presence(&h, MODEL_ROPE_FREQS) == MODEL_OPTIONAL && model_role_presence(&h, MODEL_ATTN_Q) == MODEL_REQUIRED);
+    CHECK(model_rope_divisors(&h, 1 << 20) == MODEL_ROPE_FREQS && model_role_presence(&h, MODEL_ROPE_LONG) == MODEL_ABSENT);
+    h.long_context = 4096;
+    CHECK(model_rope_divisors(&h, 4096) == MODEL_ROPE_SHORT && model_rope_divisors(&h, 4097) == MODEL_ROPE_LONG);
+    CHECK(model_role_presence(&h, MODEL_ROPE_LONG) == MODEL_REQUIRED && model_role_presence(&h, MODEL_ROPE_SHORT) == MODEL_REQUIRED);
+    h.long_context = 0;
     CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_OPTIONAL && model_role_presence(&h, MODEL_ATTN_Q_NORM) == MODEL_ABSENT);
     h.qkv_bias = 1, h.qk_norm = MODEL_QK_NORM_ROW;
     CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_REQUIRED && model_role_presence(&h, MODEL_ATTN_Q_NORM) == MODEL_REQUIRED);

@@ -41,3 +41,9 @@ $(B)/common/opencl/opencl_program.o: $(B)/opencl_kernels.inc
 $(B)/opencl_kernels.inc: common/opencl/kernels.cl
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@
+# What the rows of a hardware database hold, from its schema.
+$(B)/common/hwdb/hwdb_fields.o: CPPFLAGS_file += -I$(B)
+$(B)/common/hwdb/hwdb_fields.o: $(B)/hwdb_fields.inc
+$(B)/hwdb_fields.inc: common/hwdb/hwdb_fields.awk schemas/hwdb.sql
+	@mkdir -p $(@D)
+	$(Q)awk -f $^ > $@.tmp && mv $@.tmp $@

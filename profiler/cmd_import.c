@@ -8,7 +8,8 @@
 #include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
+#include "common/offline/hwdb/hwdb.h"
 #include "common/offline/table.h"
 
 #include <ctype.h>
@@ -78,6 +79,7 @@ struct from {
     int row;
     enum hw_origin origin;
     char source[MAX_SOURCE];
+    struct hwdb_samples samples;
 };
 
 /* The points of one table: items are structs of hwdb.h; keys are the same structs with the key fields alone, all other
@@ -284,7 +286,7 @@ static int grow(struct list *l, size_t size)
 }
 
 /* The point with this key, made when there is none; what the row rests on is noted with it. NULL: failed. */
-static void *point(struct row *r, struct device *d, const void *key)
+static void *point(struct row *r, struct device *d, const void *key, struct hwdb_samples **samples)
 {
     struct list *l = &d->lists[r->kind];
     size_t size = hwdb_table(r->kind)->size;
@@ -309,6 +311,7 @@ static void *point(struct row *r, struct device *d, const void *key)
         l->n++;
     }
     rest_on(r, &l->from[i]);
+    *samples = &l->from[i].samples;
     return l->items + (size_t)i * size;
 }
 
@@ -337,7 +340,7 @@ static void set_key(struct row *r, const struct device *d, const struct hwdb_fie
 }
 
 /* The item that the row's key names; NULL: failed. */
-static void *find_point(struct row *r, struct device *d)
+static void *find_point(struct row *r, struct device *d, struct hwdb_samples **samples)
 {
     const struct hwdb_table *t = hwdb_table(r->kind);
     union {
@@ -356,7 +359,7 @@ static void *find_point(struct row *r, struct device *d)
             set_key(r, d, &t->fields[i], &key);
     if (r->kind == HWDB_COMPUTE && key.compute.row_len == 0 && strncmp(key.compute.kernel, "flops/", 6) != 0)
         bad(r, KEY, "'%s=...' is missing", "row_len");
-    return point(r, d, &key);
+    return point(r, d, &key, samples);
 }
 
 static void set_text(struct row *r, const struct hwdb_field *f, void *item)
@@ -373,6 +376,44 @@ static void set_text(struct row *r, const struct hwdb_field *f, void *item)
     text(r, VALUE, r->cell[VALUE], hwdb_at(f, item), f->size);
     if (!r->failed && strcmp(f->column, "measured_at") == 0 && hw_time_of(r->cell[VALUE]) < 0)
         bad(r, VALUE, "'%s' is not a time such as 2024-11-21T09:47:00Z", r->cell[VALUE]);
+}
+
+/* VALUE@SECONDS or VALUE@SECONDS@CELSIUS, with a space between samples: as export writes them. */
+static void set_samples(struct row *r, struct hwdb_samples *out)
+{
+    const char *at = r->cell[VALUE];
+    if (out->s) {
+        bad(r, FIELD, "'%s' of this key was given above", r->cell[FIELD]);
+        return;
+    }
+    if (strcmp(r->cell[UNIT], hwdb_table(r->kind)->sample) != 0)
+        bad(r, UNIT, "the unit of samples is '%s' here", hwdb_table(r->kind)->sample);
+    for (int more = 1; more && !r->failed; at++) {
+        double v[3] = { 0, 0, NAN };
+        int n = 0;
+        char *end = NULL;
+        for (; n < 3; at = end + 1) {
+            v[n++] = strtod(at, &end);
+            if (end == at || isspace((unsigned char)*at) || *end != '@')
+                break;
+        }
+        more = *end == ' ';
+        if (end == at || isspace((unsigned char)*at) || (*end && !more) || n < 2 || !(v[0] > 0 && v[0] <= 1e18) ||
+            !(v[1] >= 0 && v[1] <= 1e9) || (n == 3 && !(v[2] > -300 && v[2] < 1000)) || out->n == HW_MAX_SAMPLES) {
+            bad(r, VALUE, "'%.40s' is no list of samples VALUE@SECONDS[@CELSIUS]", r->cell[VALUE]);
+            return;
+        }
+        if ((out->n & (out->n - 1)) == 0) {
+            struct hwdb_sample *s = realloc(out->s, (out->n ? 2 * (size_t)out->n : 1) * sizeof *s);
+            if (!s) {
+                r->failed = err_set(r->e, ERR_NOMEM, "import: out of memory");
+                return;
+            }
+            out->s = s;
+        }
+        out->s[out->n++] = (struct hwdb_sample){ v[0], v[1], v[2] };
+        at = end;
+    }
 }
 
 static void set_field(struct row *r, void *item)
@@ -415,8 +456,11 @@ static void on_device(struct row *r, struct device *d)
 
 static void on_row(struct row *r, struct device *d)
 {
-    void *item = r->kind == HWDB_DEVICE ? NULL : find_point(r, d);
-    if (item)
+    struct hwdb_samples *samples = NULL;
+    void *item = r->kind == HWDB_DEVICE ? NULL : find_point(r, d, &samples);
+    if (item && hwdb_table(r->kind)->sample && strcmp(r->cell[FIELD], "samples") == 0)
+        set_samples(r, samples);
+    else if (item)
         set_field(r, item);
     else if (r->kind == HWDB_DEVICE)
         on_device(r, d);
@@ -442,6 +486,8 @@ static void free_devices(struct import *im)
         for (int k = 0; k < HWDB_KINDS; k++) {
             free(im->devices[i].lists[k].items);
             free(im->devices[i].lists[k].keys);
+            for (int n = 0; n < im->devices[i].lists[k].n; n++)
+                free(im->devices[i].lists[k].from[n].samples.s);
             free(im->devices[i].lists[k].from);
         }
         hash_free(im->devices[i].hash);
@@ -592,7 +638,7 @@ static int add_points(const struct device *d, struct hwdb *db, struct err *e)
             const struct from *f = &d->lists[k].from[i];
             if (strcmp(t->fields[t->n - 1].column, "origin") == 0)
                 hwdb_set(&t->fields[t->n - 1], item, f->origin);
-            r = hwdb_add(db, (enum hwdb_kind)k, item, f->source, NULL, 0, e);
+            r = hwdb_add(db, (enum hwdb_kind)k, item, f->source, f->samples.s, f->samples.n, e);
         }
     }
     for (int i = 0; i < d->n_facts && r == 0; i++)
@@ -602,11 +648,8 @@ static int add_points(const struct device *d, struct hwdb *db, struct err *e)
 
 static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchanged, struct err *e)
 {
-    char now[32] = "", hash[HASH_TEXT];
-    time_t t = time(NULL);
-    struct tm tm;
-    if (gmtime_r(&t, &tm))
-        strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    char now[HW_TIME], hash[HASH_TEXT];
+    hw_time_text((int64_t)time(NULL), now);
     hash_text(hash_final128(d->hash), hash);
     d->hw.origin = d->n_estimated == d->n_figures ? HW_ESTIMATED : d->n_measured == d->n_figures ? HW_MEASURED : HW_PUBLISHED;
     struct hwdb_run run = { .started_at = now, .tool_version = THERMO_VERSION, .command = csv, .temperature_c = NAN,

@@ -1,1 +1,1 @@
-profiler_src := $(patsubst profiler/%,%,$(wildcard profiler/*.c profiler/*/*.c))
+profiler_src := $(filter-out probe/%,$(patsubst profiler/%,%,$(wildcard profiler/*.c profiler/*/*.c)))

@@ -23,6 +23,12 @@ else
 LDFLAGS_own += $(if $(STATIC),-static)
 endif
 
+# One file for a device has what is called in it, and no tables for unwinding what throws nothing.
+ifneq ($(STATIC),)
+CFLAGS_own  += -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables
+LDFLAGS_own += -Wl,--gc-sections
+endif
+
 # No object and no debug information names the folder it was built in.
 CFLAGS_own  += -ffile-prefix-map="$(CURDIR)"=.
 # Archives without dates and owners, whatever the binutils' default is.

@@ -33,10 +33,10 @@ only()
 no_offline_header()
 {
     local f found bad=0
-    for f in $(find common runtime -name '*.c' ! -path 'common/offline/*'); do
+    for f in $(find common runtime profiler/probe -name '*.c' ! -path 'common/offline/*'); do
         case $f in */kernels_avx* | */kernels_neon* | */kernels_dotprod* | */kernels_i8mm*) continue ;; esac
         found=$(${CC:-cc} -I. -D_GNU_SOURCE -M "$f" 2>/dev/null | tr ' ' '\n' |
-            grep -E '(hdf5|sqlite3|csv|z3[a-z_]*|cblas|lapacke?)\.h$|common/offline/')
+            grep -E '(hdf5|sqlite3|/csv|z3[a-z_]*|cblas|lapacke?)\.h$|common/offline/')
         [ -z "$found" ] || { echo "$f reaches $found"; bad=1; }
     done
     return $bad
@@ -67,18 +67,18 @@ library_alone() # OBJECT...
 needed()
 {
     local libs
-    libs=$(readelf -d "$BIN/thermo-run") || return 1
+    libs=$(readelf -d "$BIN/$1") || return 1
     ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|blas|lapack|stdc\+\+|microhttpd'
 }
 
 # pkg-config is for offline programs: the runtime's build must not call it.
 no_pkg_config()
 {
-    ! ${MAKE:-make} --no-print-directory -n -B runtime V=1 CC="${CC:-cc}" 2>&1 |
+    ! ${MAKE:-make} --no-print-directory -n -B runtime probe V=1 CC="${CC:-cc}" 2>&1 |
         grep -E 'pkg-config|hdf5|sqlite|openblas|-lcsv|-lz3|common/offline'
 }
 
-check "common/ includes only common/, and not common/offline/" layer common 'common/(base|cli|text|kernels|model|ops|plan|pack|accel|opencl|engines)/' 'common/offline/*'
+check "common/ includes only common/, and not common/offline/" layer common 'common/(base|cli|text|kernels|model|ops|plan|pack|hwdb|accel|opencl|engines)/' 'common/offline/*'
 check "common/offline/ includes only common/" layer common/offline 'common/'
 for p in profiler planner packer; do
     check "$p/ includes only itself and the libraries" layer $p "$p/|common/"
@@ -86,6 +86,7 @@ done
 for p in datasets/tools datasets/synth; do
     check "$p/ includes only itself and common/" layer $p "$p/|common/"
 done
+check "profiler/probe/ includes only itself and common/" layer profiler/probe 'profiler/probe/|common/(base|cli|kernels|model|ops|plan|pack|hwdb|accel|engines)/'
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
 check "driver/ includes only itself, and base, cli and model of common/" layer driver 'driver/|common/(base|cli|model)/'
 check "server/ includes only itself, common/base, common/cli and runtime/thermo.h" layer server 'server/|common/(base|cli)/|runtime/thermo\.h'
@@ -107,6 +108,8 @@ check "libmicrohttpd only in its wrapper" only 'microhttpd\.h' 'server/http\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only
 check "serve, chat and generate use the library, and nothing behind it" library_alone cmd_serve cmd_chat cmd_generate generate_prompts summary kept
-check "thermo-run needs no offline library, and no server's" needed
-check "make runtime asks for no offline package" no_pkg_config
+for p in thermo-run thermo-probe; do
+    check "$p needs no offline library, and no server's" needed $p
+done
+check "make runtime probe asks for no offline package" no_pkg_config
 done_testing

@@ -35,6 +35,8 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 # Whether what two commands say of a plan agrees (explain and solve run as plan.sh, report.sh and describe.sh run them), and programs as other
 # tests run them, on a model that is downloaded and on the embedded one.
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
+# Programs for aarch64 with pages of three sizes, emulated (105 CPU-seconds; after make static-aarch64).
+TEST_SAME    += tests/cli/pages.sh
 # thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
 TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh server-storm.sh)
 # The page of thermo-serve in a browser, where there is one.
@@ -184,7 +186,7 @@ FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZ
 # The parsers, and what they name, are in these; a target that needs more says so when it is linked.
 FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
-                $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/hwdb_query.o %/hwdb_joint.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
+                $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 # Lines that the runtime reads: planner and runtime have a module of the same name each.
 FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,answers.c ask.c calls.c chat.c kv.c mask.c request.c)
 FUZZ_RUNTIME := $(B)/tests/fuzz/runtime.a

@@ -11,10 +11,10 @@ import sys
 ROOMS = {
     'common': {
         'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'ops': 'base kernels model',
-        'plan': 'base kernels model accel ops',
+        'hwdb': 'base kernels', 'plan': 'base kernels model accel ops',
         'pack': 'base kernels model plan',
         'accel': 'base kernels model', 'opencl': 'base kernels model accel', 'engines': 'base kernels model accel opencl',
-        'offline': 'base cli kernels model ops plan pack',
+        'offline': 'base cli kernels model ops plan pack hwdb',
     },
     'planner': {
         'inputs': '', 'predict': 'inputs', 'replay': 'inputs predict', 'describe': 'inputs replay',

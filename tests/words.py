@@ -77,7 +77,7 @@ PERMITTED = [
     ('planner/cmd_solve.c', r'asked', 'key of the JSON'),
     ('planner/report/explain_lines.c', r'exempt|foretold', 'keys of the JSON'),
     ('planner/planning/planning.c', r'exempt|costs in quality', "a note of the plan: plans keep their bytes"),
-    ('common/offline/hwdb/*', r'turns?', 'key of the hardware database'),
+    ('common/hwdb/*', r'turns?', 'key of the hardware database'),
     ('schemas/hwdb.sql', r'join|turn|tell', 'SQL'),
     ('common/model/predict.c', r'picked', "a value of the JSON"),
     ('profiler/cmd_predictors.c', r'weigh', 'former name of an option'),

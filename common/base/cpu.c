@@ -171,8 +171,9 @@ static uint64_t figure_of(int cpu, const char *file)
     FILE *f = fopen(path, "re");
     if (!f)
         return 0;
-    if (fscanf(f, "%llu", &v) != 1)
-        v = 0;
+    char text[32];
+    if (fgets(text, sizeof text, f))
+        v = strtoull(text, NULL, 10);
     fclose(f);
     return v;
 }

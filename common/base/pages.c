@@ -5,6 +5,7 @@
 #include "common/base/pages.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,7 +19,10 @@ size_t pages_huge_size(void)
     FILE *f = fopen(HUGE_SIZE_FILE, "re");
     if (!f)
         return 0;
-    if (fscanf(f, "%zu", &size) != 1 || size > HUGE_MOST || (size & (size - 1)))
+    char text[32];
+    if (fgets(text, sizeof text, f))
+        size = strtoull(text, NULL, 10);
+    if (size > HUGE_MOST || (size & (size - 1)))
         size = 0;
     fclose(f);
     return size;
@@ -57,15 +61,18 @@ void *pages_map(size_t bytes)
 
 size_t pages_size(const void *at, size_t bytes)
 {
-    char line[512], flags[8];
+    char line[512], *end;
     unsigned long long a, b, kib, huge = 0, from = 0, to = 0, first = (uintptr_t)at, last = first + bytes;
     int stated = 0;
     FILE *f = fopen("/proc/self/smaps", "re");
     while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%llx-%llx %7s", &a, &b, flags) == 3) {
+        a = strtoull(line, &end, 16);
+        b = *end == '-' ? strtoull(end + 1, &end, 16) : 0;
+        if (end > line && *end == ' ' && b > a) {
             from = a;
             to = b;
-        } else if (from < last && first < to && sscanf(line, "AnonHugePages: %llu kB", &kib) == 1) {
+        } else if (from < last && first < to && strncmp(line, "AnonHugePages:", 14) == 0) {
+            kib = strtoull(line + 14, NULL, 10);
             huge += kib << 10;
             stated = 1;
         }

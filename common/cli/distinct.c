@@ -106,10 +106,10 @@ static int add(struct distinct *d, const struct distinct_name *n, const char *pa
 static int shards(const char *path, int *stem)
 {
     char again[32];
-    int i, of;
     size_t len = strlen(path), n = strlen("-00002-of-00003.gguf");
-    if (len < n || len >= PATH_MAX || sscanf(path + len - n, "-%5d-of-%5d.gguf", &i, &of) != 2)
+    if (len < n || len >= PATH_MAX)
         return 0;
+    int i = atoi(path + len - n + 1), of = atoi(path + len - n + 10);
     snprintf(again, sizeof again, "-%05d-of-%05d.gguf", i, of);
     *stem = (int)(len - n);
     return strcmp(again, path + *stem) || of > MAX_SHARDS ? 0 : of;

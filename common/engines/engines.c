@@ -1,10 +1,37 @@
 /* The table of back ends. */
 #include "common/engines/engines.h"
 
+#ifndef NO_OPENCL
 #include "common/opencl/opencl.h"
+#endif
 
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef NO_OPENCL /* the name is known, and nothing behind it */
+static int list_none(struct accel_device *out, int most, struct err *e)
+{
+    (void)out, (void)most;
+    err_set(e, ERR_INPUT, "this build has no OpenCL (NO_OPENCL, and static programs)");
+    return 0;
+}
+
+static int open_none(const struct accel_config *c, struct accel **out, struct err *e)
+{
+    (void)c;
+    *out = NULL;
+    list_none(NULL, 0, e);
+    return ERR_INPUT;
+}
+
+static int close_none(struct accel *a)
+{
+    (void)a;
+    return 0;
+}
+
+static const struct accel_backend opencl_backend = { .name = "opencl", .list = list_none, .open = open_none, .close = close_none };
+#endif
 
 static const struct accel_backend *const backends[] = { &opencl_backend };
 

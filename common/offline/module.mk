@@ -4,11 +4,6 @@ $(B)/common/offline/linalg.o: CPPFLAGS_file += $(shell pkg-config --cflags openb
 # The hardware database is created from its published schema: the file becomes a string at build time.
 $(B)/common/offline/hwdb/hwdb.o: CPPFLAGS_file += -I$(B)
 $(B)/common/offline/hwdb/hwdb.o: $(B)/hwdb_sql.inc
-$(B)/common/offline/hwdb/hwdb_fields.o: CPPFLAGS_file += -I$(B)
-$(B)/common/offline/hwdb/hwdb_fields.o: $(B)/hwdb_fields.inc
-$(B)/hwdb_fields.inc: common/offline/hwdb/hwdb_fields.awk schemas/hwdb.sql
-	@mkdir -p $(@D)
-	$(Q)awk -f $^ > $@.tmp && mv $@.tmp $@
 $(B)/hwdb_sql.inc: schemas/hwdb.sql
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@

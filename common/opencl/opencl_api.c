@@ -20,11 +20,6 @@ _Static_assert(sizeof rows / sizeof rows[0] * sizeof(void *) == sizeof(struct op
 
 int opencl_api_load(struct opencl_api *api, struct err *e)
 {
-#ifdef NO_OPENCL
-    (void)api, (void)rows;
-    err_set(e, ERR_INPUT, "this build has no OpenCL (NO_OPENCL, and static programs)");
-    return 0;
-#else
     static const char *const names[] = { "libOpenCL.so.1", "libOpenCL.so" };
     void *lib = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !lib; i++)
@@ -40,7 +35,6 @@ int opencl_api_load(struct opencl_api *api, struct err *e)
         memcpy((char *)api + rows[i].at, &f, sizeof f);
     }
     return 1;
-#endif
 }
 
 const char *opencl_api_error(int32_t code, char *buf, size_t size)

@@ -299,15 +299,20 @@ static void read_mount(struct probe_env *env, const char *dir)
         return;
     }
     while (fgets(line, sizeof line, f)) {
-        unsigned major_n, minor_n;
-        char mount[512], options[256], fs[64], source[256];
-        const char *rest = strstr(line, " - ");
-        if (sscanf(line, "%*d %*d %u:%u %*s %511s %255s", &major_n, &minor_n, mount, options) == 4 && rest &&
-            sscanf(rest + 3, "%63s %255s", fs, source) == 2 && makedev(major_n, minor_n) == st.st_dev) {
-            snprintf(env->filesystem, sizeof env->filesystem, "%.63s", fs);
-            snprintf(env->mount, sizeof env->mount, "%.255s", mount);
-            snprintf(env->mount_options, sizeof env->mount_options, "%.255s", options);
-            snprintf(env->block_device, sizeof env->block_device, "%.255s", source);
+        /* id, parent, MAJOR:MINOR, root, mount, options, further ones, -, file system, source */
+        enum { DEVICE = 2, MOUNT = 4, OPTIONS, N_BEFORE };
+        char *rest = strstr(line, " - "), *word[N_BEFORE + 2], *at = line;
+        int n = 0;
+        line[strcspn(line, "\n")] = 0;
+        while (rest && n < N_BEFORE + 2 && (word[n] = strsep(n < N_BEFORE ? &at : &rest, " ")) != NULL)
+            if (++n == N_BEFORE)
+                rest += 3;
+        char *minor_n = n == N_BEFORE + 2 ? strchr(word[DEVICE], ':') : NULL;
+        if (minor_n && makedev(strtoul(word[DEVICE], NULL, 10), strtoul(minor_n + 1, NULL, 10)) == st.st_dev) {
+            snprintf(env->filesystem, sizeof env->filesystem, "%.63s", word[N_BEFORE]);
+            snprintf(env->mount, sizeof env->mount, "%.255s", word[MOUNT]);
+            snprintf(env->mount_options, sizeof env->mount_options, "%.255s", word[OPTIONS]);
+            snprintf(env->block_device, sizeof env->block_device, "%.255s", word[N_BEFORE + 1]);
         }
     }
     fclose(f);

@@ -1,7 +1,7 @@
 #ifndef PROFILER_PROBE_PROBE_H
 #define PROFILER_PROBE_PROBE_H
 
-/* Measuring the machine for `thermo-profile hardware`. A probe is a list of points of one table of the
+/* Measuring the machine for `thermo-profile hardware` and `thermo-probe`. A probe is a list of points of one table of the
  * hardware database and a way to take one sample of one of them. probe_run goes through all points once in a
  * shuffled order, then again in another, so that heat and the drive's own housekeeping fall on all points alike
  * and show as spread, not as a slope over the grid. */
@@ -10,7 +10,7 @@
 #include "common/base/progress.h"
 #include "common/base/splitmix.h"
 #include "common/engines/engines.h"
-#include "common/offline/hwdb/hwdb.h"
+#include "common/hwdb/hwdb_record.h"
 #include "profiler/probe/watch.h"
 
 #include <stdint.h>
@@ -61,8 +61,8 @@ struct probe {
     int (*prepare)(struct probe *p, struct err *e);                      /* buffers, files */
     /* rep: of the point; a sample that is taken again replaces what the same rep gave before */
     int (*sample)(struct probe *p, int point, int rep, double *value, struct err *e);
-    /* Add every point to the database's open run. */
-    int (*store)(struct probe *p, struct hwdb *db, struct err *e);
+    /* Add every point to the record. */
+    int (*store)(struct probe *p, struct hwdb_record *to, struct err *e);
     void (*release)(struct probe *p);                                    /* buffers, files; may come twice */
     void (*done)(struct probe *p);                                       /* frees p, after release */
 

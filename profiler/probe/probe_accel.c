@@ -353,7 +353,7 @@ static void op_of(const struct point *p, char *out, size_t len)
         snprintf(out, len, "%s", names[p->what]);
 }
 
-static int store_point(struct accel_probe *m, struct hwdb *db, int i, struct err *e)
+static int store_point(struct accel_probe *m, struct hwdb_record *to, int i, struct err *e)
 {
     const struct probe *base = &m->base;
     const struct hwdb_sample *samples = &base->samples[i * base->reps];
@@ -362,16 +362,16 @@ static int store_point(struct accel_probe *m, struct hwdb *db, int i, struct err
         struct hw_memory row = { .pattern = HW_SEQ, .row_bytes = 64 << 10, .threads = p->threads, .bytes_per_s = probe_dist(base, i),
                                  .origin = HW_MEASURED };
         snprintf(row.engines, sizeof row.engines, "%s%s", p->what == TOGETHER ? "cpu+" : "", m->c.name);
-        return hwdb_add(db, HWDB_MEMORY, &row, NULL, samples, base->reps_done, e);
+        return hwdb_record_add(to, HWDB_MEMORY, &row, samples, base->reps_done, e);
     }
     struct hw_accel_point row = { .rows = p->rows, .cols = p->cols, .batch = p->batch, .ns = probe_dist(base, i), .origin = HW_MEASURED };
     if (p->what == BOTH)
         row.rows = m->beside_rows;
     op_of(p, row.op, sizeof row.op);
-    return hwdb_add(db, HWDB_ACCELERATOR_POINT, &row, NULL, samples, base->reps_done, e);
+    return hwdb_record_add(to, HWDB_ACCELERATOR_POINT, &row, samples, base->reps_done, e);
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *to, struct err *e)
 {
     struct accel_probe *m = probe_of(base);
     const struct accel_device *d = &m->info.device;
@@ -382,9 +382,9 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
     for (int i = 0; i < base->n_points; i++)
         if (m->points[i].what == LAUNCH)
             a.launch_ns = probe_dist(base, i).p50;
-    int r = hwdb_add(db, HWDB_ACCELERATOR, &a, NULL, NULL, 0, e);
+    int r = hwdb_record_add(to, HWDB_ACCELERATOR, &a, NULL, 0, e);
     for (int i = 0; i < base->n_points && r == 0; i++)
-        r = store_point(m, db, i, e);
+        r = store_point(m, to, i, e);
     return r;
 }
 

@@ -163,7 +163,7 @@ static void kernel_name(const struct point *p, char *out, size_t len)
     hw_op_name(p->axpy ? "axpy" : "rows", p->type, p->axpy ? NULL : p->act == KERNELS_ACT_Q8 ? "q8" : "f32", out, len);
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *to, struct err *e)
 {
     struct compute_probe *c = (struct compute_probe *)base;
     int r = 0;
@@ -175,7 +175,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         kernel_name(p, row.kernel, sizeof row.kernel);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->row_len * p->batch / row.ns_per_row.p50;
-        r = hwdb_add(db, HWDB_COMPUTE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_record_add(to, HWDB_COMPUTE, &row, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

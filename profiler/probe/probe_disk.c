@@ -348,7 +348,7 @@ static double slots_share(const struct storage_probe *s, uint64_t block)
     return n ? fmin(1, ratio[n / 2]) : 0;
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *to, struct err *e)
 {
     struct storage_probe *s = (struct storage_probe *)base;
     int r = 0;
@@ -367,7 +367,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
             row.batch_completion_share = fmin(1, all.squares / all.found / p->depth);
         if (i + 1 < base->n_points && s->points[i + 1].slots)
             row.uncached_destination_ratio = slots_share(s, p->block);
-        r = hwdb_add(db, HWDB_STORAGE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_record_add(to, HWDB_STORAGE, &row, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

@@ -357,7 +357,7 @@ static int prepare(struct probe *base, struct err *e)
     return probe_file_make(&j->file, j->buffers, e);
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *record, struct err *e)
 {
     struct joint_probe *j = (struct joint_probe *)base;
     int r = 0, n = base->reps_done;
@@ -367,7 +367,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
                                 .load_percent = p->load, .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED,
                                 .read_rate_ratio = fmin(1, hw_dist_of(p->kept, n).p50), .page_bytes = j->page_bytes,
                                 .row_rate_ratio = fmin(1, hw_dist_of(p->rows, n).p50) };
-        r = hwdb_add(db, HWDB_JOINT, &row, NULL, &base->samples[i * base->reps], n, e);
+        r = hwdb_record_add(record, HWDB_JOINT, &row, &base->samples[i * base->reps], n, e);
     }
     return r;
 }

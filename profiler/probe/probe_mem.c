@@ -132,7 +132,7 @@ static int prepare(struct probe *base, struct err *e)
     return 0;
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *to, struct err *e)
 {
     struct memory_probe *m = (struct memory_probe *)base;
     int r = 0;
@@ -140,7 +140,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         const struct point *p = &m->points[i];
         struct hw_memory row = { .engines = "cpu", .pattern = p->pattern, .row_bytes = p->row_bytes, .threads = p->threads,
                                  .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED };
-        r = hwdb_add(db, HWDB_MEMORY, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_record_add(to, HWDB_MEMORY, &row, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

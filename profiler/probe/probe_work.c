@@ -376,7 +376,7 @@ static int prepare(struct probe *base, struct err *e)
     return 0;
 }
 
-static int store(struct probe *base, struct hwdb *db, struct err *e)
+static int store(struct probe *base, struct hwdb_record *to, struct err *e)
 {
     struct work_probe *w = (struct work_probe *)base;
     int r = 0;
@@ -388,7 +388,7 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
         snprintf(row.kernel, sizeof row.kernel, "%s", names[p->kind]);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->size / row.ns_per_row.p50;
-        r = hwdb_add(db, HWDB_COMPUTE, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+        r = hwdb_record_add(to, HWDB_COMPUTE, &row, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
 }

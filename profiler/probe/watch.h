@@ -20,7 +20,7 @@
  * where it does for a fifth of the time, a program of about that weight runs, or a quota throttles this one. Of a rate
  * whose samples differ by half, the median of three to seven is known to about a tenth. */
 #include "common/base/progress.h"
-#include "common/offline/hwdb/hwdb.h"
+#include "common/hwdb/hwdb.h"
 
 #include <stdint.h>
 

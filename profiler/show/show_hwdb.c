@@ -7,7 +7,8 @@
 #include "common/base/print.h"
 #include "common/base/version.h"
 #include "common/cli/opt.h"
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
+#include "common/offline/hwdb/hwdb.h"
 
 #include <stdio.h>
 #include <stdlib.h>

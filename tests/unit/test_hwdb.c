@@ -1,6 +1,7 @@
 /* The hardware database: what is written is read back, the newest run counts table by table, files that lie are
  * refused with the place, and interpolation is exact at points and monotone between them. */
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
+#include "common/offline/hwdb/hwdb.h"
 
 #include "common/base/file.h"
 #include "tests/test.h"
@@ -873,12 +874,25 @@ static void by_reads(const struct hw *h)
     CHECK_MSG(other == 0 && some > 0, "%d differ, %d known", other, some);
 }
 
+/* Times as texts, in both directions: days of common and leap years, the first and the last second of each. */
+static void times(void)
+{
+    char text[HW_TIME];
+    int bad = 0;
+    for (int64_t t = 0; t < 4102444800; t += 86399)
+        hw_time_text(t, text), bad += hw_time_of(text) != t;
+    CHECK(bad == 0);
+    hw_time_text(1709164800, text);
+    CHECK_MSG(strcmp(text, "2024-02-29T00:00:00Z") == 0, "%s", text);
+}
+
 int main(void)
 {
     struct hwdb *d = NULL;
     struct hw h = { 0 }, again = { 0 };
     char *data = NULL;
     size_t len = 0;
+    times();
     test_path(dir, sizeof dir, "hwdbXXXXXX");
     if (!mkdtemp(dir))
         return 1;

@@ -19,35 +19,10 @@ static const char schema[] =
 #include "hwdb_sql.inc"
     ;
 
-static const char *const pattern_names[2] = { "seq", "random" };
-static const char *const backend_names[2] = { "pread", "io_uring" };
-static const char *const origin_names[3] = { "measured", "published", "estimated" };
-const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
-const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage", "joint", "accelerator" };
 static const char *const tables[] = { "feature", "device", "fact_source", "core_class", "run", "compute", "memory", "storage",
                                       "joint", "accelerator", "accelerator_point", "sample", "calibration", "calibration_term",
                                       "conditions" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
-
-const char *hw_pattern_name(enum hw_pattern p)
-{
-    return pattern_names[p];
-}
-
-const char *hw_backend_name(enum hw_backend b)
-{
-    return b == HW_ANY_BACKEND ? "any" : backend_names[b];
-}
-
-const char *hw_origin_name(enum hw_origin o)
-{
-    return origin_names[o];
-}
-
-const char *hw_term_name(enum hw_term t)
-{
-    return hwdb_term_names[t];
-}
 
 /* ---- errors ---- */
 

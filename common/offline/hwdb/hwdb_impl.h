@@ -4,11 +4,9 @@
 /* Between hwdb_file.c (files), hwdb.c (opening, checking), hwdb_load.c (reading) and hwdb_write.c (writing); nobody else includes this. */
 #include "common/offline/hwdb/hwdb.h"
 
-enum { HWDB_MAX_DEVICES = 4096, HWDB_MAX_ACCELS = 64 };
+enum { HWDB_MAX_DEVICES = 4096 };
 
 struct sqlite3;
-
-extern const char *const hwdb_term_names[HW_TERMS], *const hwdb_table_names[HW_TABLES];
 
 /* Open for reading and check application, revision, table definitions and integrity. A read transaction is open until
  * sqlite3_close: all that is read is of one moment. Nothing on disk is changed, made or removed. takes_back, for commands that write: but
@@ -30,6 +28,9 @@ int hwdb_check(struct sqlite3 *db, const char *path, struct err *e);
 int hwdb_create(struct sqlite3 *db, const char *path, struct err *e);
 int hwdb_exec(struct sqlite3 *db, const char *path, const char *sql, const char *what, struct err *e);
 int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e);
+
+/* SQL: where the rows of device ?1 are, p, that count, in their canonical order. */
+void hwdb_rows(enum hwdb_kind k, char *out, size_t len);
 
 /* 1 where memory is what the last call on db lacked (also what a NULL text may mean). */
 int hwdb_starved(struct sqlite3 *db);

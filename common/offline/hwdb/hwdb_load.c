@@ -2,7 +2,7 @@
  * bind who writes honestly and not who edits bytes: type, range, and that texts can be printed. The first bad one
  * sticks and names table, row and column. Rows come in a canonical order, over which the identity of a device's
  * figures is taken. */
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include <math.h>
@@ -263,14 +263,52 @@ static void each_item(struct row *r, void *item, void *ctx)
                             "none", r->path, r->table, (long long)r->id);
 }
 
+/* Of each table the newest run that has rows in it counts; of the processor's own bandwidth, and of accelerators' alone and with it, each
+ * the newest; conditions are of the run that a table's points are from: an import that brings none has none. */
+#define NEWEST(table, which)                                                                                                        \
+    "(SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS (SELECT 1 FROM " table " WHERE run_id = r.id" which "))"
+#define WITH_CLASS(table) " FROM " table " p LEFT JOIN core_class c ON c.id = core_class_id WHERE run_id = " NEWEST(table, "")
+
+void hwdb_rows(enum hwdb_kind k, char *out, size_t len)
+{
+    static const char *const from[HWDB_KINDS] = {
+        [HWDB_DEVICE] = " FROM device p WHERE id = ?1",
+        [HWDB_CORE_CLASS] = " FROM core_class p WHERE device_id = ?1 ORDER BY rank, name",
+        [HWDB_COMPUTE] = WITH_CLASS("compute"),
+        [HWDB_MEMORY] = " FROM memory p WHERE run_id = CASE engines WHEN 'cpu' THEN " NEWEST("memory", " AND engines = 'cpu'")
+                        " ELSE " NEWEST("memory", " AND engines <> 'cpu'") " END",
+        [HWDB_STORAGE] = WITH_CLASS("storage"),
+        [HWDB_ACCELERATOR] = " FROM accelerator p WHERE run_id = " NEWEST("accelerator", ""),
+        [HWDB_ACCELERATOR_POINT] = " FROM accelerator_point p WHERE run_id = " NEWEST("accelerator", ""),
+        [HWDB_JOINT] = " FROM joint p WHERE run_id = " NEWEST("joint", ""),
+        [HWDB_CONDITIONS] = " FROM conditions p WHERE run_id = CASE table_name WHEN 'compute' THEN " NEWEST("compute", "")
+                            " WHEN 'memory' THEN " NEWEST("memory", " AND engines = 'cpu'")
+                            " WHEN 'storage' THEN " NEWEST("storage", "")
+                            " WHEN 'joint' THEN " NEWEST("joint", "")
+                            " ELSE " NEWEST("accelerator", "") " END",
+    };
+    const char *column = hwdb_table(k)->order, *before = " ORDER BY ";
+    size_t at = (size_t)snprintf(out, len, "%s", from[k]);
+    for (int n; column && *column; column += n + (column[n] == ' '), before = ", ") {
+        n = (int)strcspn(column, " ");
+        if (strncmp(column, "core_class_id", (size_t)n) == 0)
+            at += (size_t)snprintf(out + at, len - at, "%sifnull(c.rank, -1), c.name", before);
+        else if (strncmp(column, "accelerator_id", (size_t)n) == 0)
+            at += (size_t)snprintf(out + at, len - at, "%s(SELECT engine FROM accelerator a WHERE a.id = accelerator_id)", before);
+        else
+            at += (size_t)snprintf(out + at, len - at, "%sp.%.*s", before, n, column);
+    }
+}
+
 static int load_items(sqlite3 *db, const char *path, int64_t id, struct loading *l, enum hwdb_kind k, void *out, int *n, struct err *e)
 {
     const struct hwdb_table *t = hwdb_table(k);
-    char sql[4096];
+    char sql[4096], rows[2000];
     int at = snprintf(sql, sizeof sql, "SELECT p.%s", k == HWDB_CONDITIONS ? "run_id" : "id");
     for (int i = 0; i < t->n; i++)
         at += snprintf(sql + at, sizeof sql - (size_t)at, ", p.%s", t->fields[i].column);
-    snprintf(sql + at, sizeof sql - (size_t)at, "%s", t->rows);
+    hwdb_rows(k, rows, sizeof rows);
+    snprintf(sql + at, sizeof sql - (size_t)at, "%s", rows);
     l->kind = k;
     return read_rows(db, path, t->name, sql, id, t->size, t->most, each_item, l, (void **)out, n, e);
 }
@@ -415,8 +453,11 @@ struct factor_row {
 static void each_factor(struct row *r, void *element, void *ctx)
 {
     struct factor_row *f = element;
+    const char *names[HW_TERMS];
+    for (int t = 0; t < HW_TERMS; t++)
+        names[t] = hw_term_name((enum hw_term)t);
     (void)ctx;
-    f->term = get_choice(r, 1, hwdb_term_names, HW_TERMS);
+    f->term = get_choice(r, 1, names, HW_TERMS);
     f->factor = get_real(r, 2, 1e18, 1);
 }
 
@@ -472,17 +513,6 @@ int hwdb_correct(const char *path, const struct hash128 *want, struct hw *h, str
     free(c);
     sqlite3_close(db);
     return r < 0 ? r : done;
-}
-
-void hw_free(struct hw *h)
-{
-    free(h->compute);
-    free(h->memory);
-    free(h->storage_points);
-    free(h->accels);
-    free(h->accel_points);
-    free(h->joint);
-    memset(h, 0, sizeof *h);
 }
 
 int hwdb_list(const char *path, char ***names, int *n, struct err *e)

@@ -1,11 +1,12 @@
 /* What each figure of a device rests on, apart from the figures: a planner has no use for it, an export has. The rows come
  * in hwdb_load.c's order, from the same clauses. The file is not trusted here either, and may have changed since the figures
  * were loaded: counts are compared. */
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include "common/base/utf8.h"
 
+#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,11 +59,68 @@ static int read_texts(const struct reading *r, const char *sql, struct hw_source
 
 static int read_points(struct reading *r, enum hwdb_kind k, struct hw_source **out, int n)
 {
-    char sql[2000];
+    char sql[3000], rows[2000];
     r->table = hwdb_table(k)->name;
-    snprintf(sql, sizeof sql, SOURCE "%s", hwdb_table(k)->rows);
+    hwdb_rows(k, rows, sizeof rows);
+    snprintf(sql, sizeof sql, SOURCE "%s", rows);
     *out = malloc(((size_t)n + 1) * sizeof **out);
     return *out ? read_texts(r, sql, *out, n) : err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+}
+
+/* The samples of the row that a statement is at, by another one. */
+static int read_row_samples(const struct reading *r, sqlite3_stmt *one, int64_t row, struct hwdb_samples *out)
+{
+    int cap = 0, rc;
+    sqlite3_reset(one);
+    sqlite3_bind_int64(one, 1, row);
+    while ((rc = sqlite3_step(one)) == SQLITE_ROW) {
+        if (out->n == cap) {
+            struct hwdb_sample *more = cap < HW_MAX_SAMPLES ? realloc(out->s, (size_t)(cap = cap ? 2 * cap : 8) * sizeof *more) : NULL;
+            if (!more)
+                return err_set(r->e, out->n < HW_MAX_SAMPLES ? ERR_NOMEM : ERR_LIMIT, "'%s': table 'sample': %s", r->path,
+                               out->n < HW_MAX_SAMPLES ? "out of memory" : "too many samples of one row");
+            out->s = more;
+        }
+        struct hwdb_sample *s = &out->s[out->n++];
+        *s = (struct hwdb_sample){ sqlite3_column_double(one, 0), sqlite3_column_double(one, 1), NAN };
+        if (sqlite3_column_type(one, 2) != SQLITE_NULL)
+            s->temperature_c = sqlite3_column_double(one, 2);
+        if (!(s->value > 0 && s->value <= 1e18 && s->t_s >= 0 && s->t_s <= 1e9) || s->temperature_c < -300 || s->temperature_c > 1000)
+            return err_set(r->e, ERR_FORMAT, "'%s': table 'sample': a sample of table '%s', row %lld is out of range", r->path, r->table,
+                           (long long)row);
+    }
+    return rc == SQLITE_DONE ? 0 : hwdb_fail(r->db, r->path, "sample", 0, r->e);
+}
+
+/* Of each of n rows, in their order. */
+static int read_samples(struct reading *r, enum hwdb_kind k, struct hw_sources *out, int n)
+{
+    char sql[2500], rows[2000];
+    sqlite3_stmt *st = NULL, *one = NULL;
+    int failed = 0, rc;
+    r->table = hwdb_table(k)->name;
+    hwdb_rows(k, rows, sizeof rows);
+    snprintf(sql, sizeof sql, "SELECT p.id%s", rows);
+    if (!(out->samples[k] = calloc((size_t)n + 1, sizeof *out->samples[k])))
+        return err_set(r->e, ERR_NOMEM, "'%s': table 'sample': out of memory", r->path);
+    if ((rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL)) == SQLITE_OK &&
+        (rc = sqlite3_bind_int64(st, 1, r->device)) == SQLITE_OK)
+        rc = sqlite3_prepare_v2(r->db, "SELECT value, t_s, temperature_c FROM sample WHERE table_name = ?2 AND row_id = ?1 ORDER BY seq",
+                                -1, &one, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_text(one, 2, r->table, -1, SQLITE_STATIC);
+    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW && out->n_samples[k] < n) {
+        failed = read_row_samples(r, one, sqlite3_column_int64(st, 0), &out->samples[k][out->n_samples[k]]);
+        out->n_samples[k]++;
+        rc = SQLITE_OK;
+    }
+    if (!failed && rc != SQLITE_DONE && rc != SQLITE_ROW)
+        failed = hwdb_fail(r->db, r->path, "sample", 0, r->e);
+    if (!failed && (rc == SQLITE_ROW || out->n_samples[k] < n))
+        failed = err_set(r->e, ERR_INPUT, "'%s': table '%s' changed while it was read; try again", r->path, r->table);
+    sqlite3_finalize(st);
+    sqlite3_finalize(one);
+    return failed;
 }
 
 static int get_origin(const struct reading *r, sqlite3_stmt *st, int col, enum hw_origin *out)
@@ -133,6 +191,7 @@ int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *o
         r.table = "core_class";
         failed = read_texts(&r, "SELECT ifnull(p.source, " NEWEST_RUN ") FROM core_class p WHERE device_id = ?1 ORDER BY rank, name",
                             out->classes, h->n_classes);
+        out->n_classes = h->n_classes;
     }
     if (failed ||
         (failed = read_points(&r, HWDB_COMPUTE, &out->compute, h->n_compute)) < 0 ||
@@ -141,19 +200,13 @@ int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *o
         (failed = read_points(&r, HWDB_ACCELERATOR, &out->accels, h->n_accels)) < 0 ||
         (failed = read_points(&r, HWDB_ACCELERATOR_POINT, &out->accel_points, h->n_accel_points)) < 0 ||
         (failed = read_points(&r, HWDB_JOINT, &out->joint, h->n_joint)) < 0 ||
+        (failed = read_samples(&r, HWDB_COMPUTE, out, h->n_compute)) < 0 ||
+        (failed = read_samples(&r, HWDB_MEMORY, out, h->n_memory)) < 0 ||
+        (failed = read_samples(&r, HWDB_STORAGE, out, h->n_storage)) < 0 ||
+        (failed = read_samples(&r, HWDB_ACCELERATOR_POINT, out, h->n_accel_points)) < 0 ||
+        (failed = read_samples(&r, HWDB_JOINT, out, h->n_joint)) < 0 ||
         (failed = read_facts(&r, out)) < 0)
         hw_sources_done(out);
     sqlite3_close(r.db);
     return failed;
-}
-
-void hw_sources_done(struct hw_sources *s)
-{
-    free(s->compute);
-    free(s->memory);
-    free(s->storage);
-    free(s->accels);
-    free(s->accel_points);
-    free(s->joint);
-    memset(s, 0, sizeof *s);
 }

@@ -3,7 +3,7 @@
  * the one transaction that hwdb_commit ends. Two programs may write the same new file: SQLite's lock puts one after the
  * other, and the second finds the tables made. A file is never removed here, because whoever created it cannot know
  * who else has written it since. */
-#include "common/offline/hwdb/hwdb_parts.h"
+#include "common/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include "common/base/file.h"
@@ -417,7 +417,7 @@ static int add_calibration(struct hwdb *d, const struct hwdb_calibration *c, str
     for (int t = 0; t < HW_TERMS && r == 0; t++)
         if (c->term_runs[t] > 0)
             r = put(d, "calibration_term", NULL, e, "INSERT INTO calibration_term VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    "isdddi", id, hwdb_term_names[t], c->factor[t].p10, c->factor[t].p50, c->factor[t].p90,
+                    "isdddi", id, hw_term_name((enum hw_term)t), c->factor[t].p10, c->factor[t].p50, c->factor[t].p90,
                     (int64_t)c->term_runs[t]);
     return r;
 }

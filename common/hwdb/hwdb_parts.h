@@ -1,10 +1,10 @@
-#ifndef COMMON_OFFLINE_HWDB_HWDB_PARTS_H
-#define COMMON_OFFLINE_HWDB_HWDB_PARTS_H
+#ifndef COMMON_HWDB_HWDB_PARTS_H
+#define COMMON_HWDB_HWDB_PARTS_H
 
 /* What the rows of a hardware database hold, and where that lies in the structs of hwdb.h: made from the columns that are marked in
  * schemas/hwdb.sql (hwdb_fields.awk). Reading, writing, identity, CSV and JSON go by these rows; a field is added there and in its
  * struct. */
-#include "common/offline/hwdb/hwdb.h"
+#include "common/hwdb/hwdb.h"
 
 enum hwdb_type {
     HWDB_TEXT,    /* char[size] */
@@ -37,7 +37,7 @@ struct hwdb_table {
     const struct hwdb_field *fields;
     int n, most;        /* fields; rows that a reader accepts for one device */
     size_t size;        /* of its struct: hw, hw_class, hw_compute, hw_memory, hw_storage, hw_accel, hw_accel_point, hw_conditions */
-    const char *rows;   /* SQL: where the rows of device ?1 are, p, that count, in their canonical order */
+    const char *order;  /* columns that its rows are in the order of, with a space between them; NULL: they have one of their own */
     const char *sample; /* unit of its samples; NULL: it has none */
 };
 const struct hwdb_table *hwdb_table(enum hwdb_kind k);

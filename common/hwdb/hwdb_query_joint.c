@@ -2,7 +2,7 @@
  * that is lost is a curve over the rate that was read, from nothing at no rate on; the share of their rate that reads lose is one over the
  * depth. Between sizes both are linear in their logarithm, between numbers of threads in their number; beyond the ends they are held.
  * More of a rate, or of threads, costs no less: points that say otherwise are noise, and have the mean of their neighbours. */
-#include "common/offline/hwdb/hwdb.h"
+#include "common/hwdb/hwdb_query.h"
 
 #include <math.h>
 

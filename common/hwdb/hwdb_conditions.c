@@ -1,15 +1,11 @@
 /* Marks of a measurement as texts: in the file and in a CSV, and for people. */
-#include "common/offline/hwdb/hwdb_impl.h"
+#include "common/hwdb/hwdb.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const mark_names[HW_MARKS] = { "others", "stolen", "waited", "memory", "spread" };
-
-const char *hw_table_name(enum hw_table t)
-{
-    return hwdb_table_names[t];
-}
 
 const char *hw_mark_name(enum hw_mark m)
 {
@@ -78,13 +74,26 @@ static int64_t days_of(int64_t year, int month, int day)
 int64_t hw_time_of(const char *text)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
-    int year, month, day, hour, minute, second;
     size_t n = strlen(text);
     for (size_t i = 0; i < sizeof form - 1; i++)
         if (n != sizeof form - 1 || (form[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != form[i]))
             return -1;
-    if (sscanf(text, "%d-%d-%dT%d:%d:%d", &year, &month, &day, &hour, &minute, &second) != 6 || year < 1970 || month < 1 ||
+    int year = atoi(text), month = atoi(text + 5), day = atoi(text + 8), hour = atoi(text + 11), minute = atoi(text + 14),
+        second = atoi(text + 17);
+    if (year < 1970 || month < 1 ||
         month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60)
         return -1;
     return ((days_of(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
+}
+
+void hw_time_text(int64_t seconds, char out[HW_TIME])
+{
+    int64_t day = seconds / 86400, left = seconds % 86400;
+    int year = 1970, month = 1;
+    while (days_of(year + 1, 1, 1) <= day)
+        year++;
+    while (month < 12 && days_of(year, month + 1, 1) <= day)
+        month++;
+    snprintf(out, HW_TIME, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month, (int)(day - days_of(year, month, 1)) + 1, (int)(left / 3600),
+             (int)(left / 60 % 60), (int)(left % 60));
 }

@@ -3,23 +3,13 @@
  * kernel or of the kind of reads), and each dimension finds its bracketing values by one scan over those that agree in the dimensions
  * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are logarithmic throughout,
  * since block sizes, depths and rates all span decades and their curves are close to power laws in between. */
-#include "common/offline/hwdb/hwdb.h"
-
-#include "common/kernels/quant.h"
+#include "common/hwdb/hwdb_query.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void hw_op_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
-{
-    const struct quant_traits *t = quant_traits(type);
-    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
-    for (char *p = out; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-}
 
 enum { DIMS = 3 };
 
@@ -627,23 +617,3 @@ double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int 
 }
 
 /* ---- summaries ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double percentile(const double *sorted, int n, double q)
-{
-    double at = q * (n - 1);
-    int i = (int)at;
-    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
-}
-
-struct hw_dist hw_dist_of(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return (struct hw_dist){ percentile(values, n, 0.1), percentile(values, n, 0.5),
-                             percentile(values, n, 0.9) };
-}

@@ -1,45 +1,27 @@
 /* The tables of a hardware database as rows, and access to what they describe. The rows are made from the schema's text at build time. */
-#include "common/offline/hwdb/hwdb_parts.h"
-#include "common/offline/hwdb/hwdb_impl.h"
+#include "common/hwdb/hwdb_parts.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "hwdb_fields.inc"
 
-/* Of each table the newest run that has rows in it counts. */
-#define NEWEST(table, which)                                                                                                        \
-    "(SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS (SELECT 1 FROM " table " WHERE run_id = r.id" which "))"
 #define N(a) (a), (int)(sizeof(a) / sizeof *(a))
 
 static const struct hwdb_table tables[HWDB_KINDS] = {
-    [HWDB_DEVICE] = { "device", N(device_fields), 1, sizeof(struct hw), " FROM device p WHERE id = ?1", NULL },
-    [HWDB_CORE_CLASS] = { "core_class", N(core_class_fields), HW_MAX_CLASSES, sizeof(struct hw_class),
-                          " FROM core_class p WHERE device_id = ?1 ORDER BY rank, name", NULL },
+    [HWDB_DEVICE] = { "device", N(device_fields), 1, sizeof(struct hw), NULL, NULL },
+    [HWDB_CORE_CLASS] = { "core_class", N(core_class_fields), HW_MAX_CLASSES, sizeof(struct hw_class), NULL, NULL },
     [HWDB_COMPUTE] = { "compute", N(compute_fields), HW_MAX_POINTS, sizeof(struct hw_compute),
-                       " FROM compute p LEFT JOIN core_class c ON c.id = core_class_id WHERE run_id = " NEWEST("compute", "")
-                       " ORDER BY kernel, ifnull(c.rank, -1), c.name, pattern, resident, threads, batch, row_len", "ns/row" },
-    /* Of the processor's own bandwidth, and of accelerators' alone and with it, each the newest. */
-    [HWDB_MEMORY] = { "memory", N(memory_fields), HW_MAX_POINTS, sizeof(struct hw_memory),
-                      " FROM memory p WHERE run_id = CASE engines WHEN 'cpu' THEN " NEWEST("memory", " AND engines = 'cpu'") " ELSE "
-                      NEWEST("memory", " AND engines <> 'cpu'") " END ORDER BY engines, pattern, threads, row_bytes", "B/s" },
+                       "kernel core_class_id pattern resident threads batch row_len", "ns/row" },
+    [HWDB_MEMORY] = { "memory", N(memory_fields), HW_MAX_POINTS, sizeof(struct hw_memory), "engines pattern threads row_bytes", "B/s" },
     [HWDB_STORAGE] = { "storage", N(storage_fields), HW_MAX_POINTS, sizeof(struct hw_storage),
-                       " FROM storage p LEFT JOIN core_class c ON c.id = core_class_id WHERE run_id = " NEWEST("storage", "")
-                       " ORDER BY backend, pattern, lanes, ifnull(c.rank, -1), c.name, range_bytes, queue_depth, block_bytes", "B/s" },
-    [HWDB_ACCELERATOR] = { "accelerator", N(accelerator_fields), HWDB_MAX_ACCELS, sizeof(struct hw_accel),
-                           " FROM accelerator p WHERE run_id = " NEWEST("accelerator", "") " ORDER BY engine", NULL },
+                       "backend pattern lanes core_class_id range_bytes queue_depth block_bytes", "B/s" },
+    [HWDB_ACCELERATOR] = { "accelerator", N(accelerator_fields), HWDB_MAX_ACCELS, sizeof(struct hw_accel), "engine", NULL },
     [HWDB_ACCELERATOR_POINT] = { "accelerator_point", N(accelerator_point_fields), HW_MAX_POINTS, sizeof(struct hw_accel_point),
-                                 " FROM accelerator_point p WHERE run_id = " NEWEST("accelerator", "")
-                                 " ORDER BY (SELECT engine FROM accelerator a WHERE a.id = accelerator_id), op, batch, rows, cols", "ns" },
+                                 "accelerator_id op batch rows cols", "ns" },
     [HWDB_JOINT] = { "joint", N(joint_fields), HW_MAX_JOINT, sizeof(struct hw_joint),
-                     " FROM joint p WHERE run_id = " NEWEST("joint", "")
-                     " ORDER BY backend, threads, block_bytes, queue_depth, load_percent", "B/s" },
-    /* The row of the run that a table's points are from. An import that brings no conditions has none. */
-    [HWDB_CONDITIONS] = { "conditions", N(conditions_fields), HW_TABLES, sizeof(struct hw_conditions),
-                          " FROM conditions p WHERE run_id = CASE table_name WHEN 'compute' THEN " NEWEST("compute", "")
-                          " WHEN 'memory' THEN " NEWEST("memory", " AND engines = 'cpu'") " WHEN 'storage' THEN " NEWEST("storage", "")
-                          " WHEN 'joint' THEN " NEWEST("joint", "")
-                          " ELSE " NEWEST("accelerator", "") " END", NULL },
+                     "backend threads block_bytes queue_depth load_percent", "B/s" },
+    [HWDB_CONDITIONS] = { "conditions", N(conditions_fields), HW_TABLES, sizeof(struct hw_conditions), NULL, NULL },
 };
 
 const struct hwdb_table *hwdb_table(enum hwdb_kind k)

@@ -1,0 +1,94 @@
+/* Names of what a device's figures are told apart by, percentiles of samples, and what a struct hw holds given back. */
+#include "common/hwdb/hwdb.h"
+
+#include "common/kernels/quant.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *hw_pattern_name(enum hw_pattern p)
+{
+    static const char *const names[2] = { "seq", "random" };
+    return names[p];
+}
+
+const char *hw_backend_name(enum hw_backend b)
+{
+    static const char *const names[2] = { "pread", "io_uring" };
+    return b == HW_ANY_BACKEND ? "any" : names[b];
+}
+
+const char *hw_origin_name(enum hw_origin o)
+{
+    static const char *const names[3] = { "measured", "published", "estimated" };
+    return names[o];
+}
+
+const char *hw_term_name(enum hw_term t)
+{
+    static const char *const names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
+    return names[t];
+}
+
+const char *hw_table_name(enum hw_table t)
+{
+    static const char *const names[HW_TABLES] = { "compute", "memory", "storage", "joint", "accelerator" };
+    return names[t];
+}
+
+void hw_op_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
+{
+    const struct quant_traits *t = quant_traits(type);
+    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
+    for (char *p = out; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(const double *sorted, int n, double q)
+{
+    double at = q * (n - 1);
+    int i = (int)at;
+    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+struct hw_dist hw_dist_of(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return (struct hw_dist){ percentile(values, n, 0.1), percentile(values, n, 0.5),
+                             percentile(values, n, 0.9) };
+}
+
+void hw_free(struct hw *h)
+{
+    free(h->compute);
+    free(h->memory);
+    free(h->storage_points);
+    free(h->accels);
+    free(h->accel_points);
+    free(h->joint);
+    memset(h, 0, sizeof *h);
+}
+
+void hw_sources_done(struct hw_sources *s)
+{
+    for (int k = 0; k < HWDB_KINDS; k++) {
+        for (int i = 0; s->samples[k] && i < s->n_samples[k]; i++)
+            free(s->samples[k][i].s);
+        free(s->samples[k]);
+    }
+    free(s->compute);
+    free(s->memory);
+    free(s->storage);
+    free(s->accels);
+    free(s->accel_points);
+    free(s->joint);
+    memset(s, 0, sizeof *s);
+}

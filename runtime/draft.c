@@ -22,7 +22,9 @@ int draft_open(struct draft *d, const struct setup_args *main, const char *model
     a.sequences = sequences;
     d->sequences = sequences;
     int r = setup_open(&a, &d->setup, e);
-    r = r < 0 ? r : setup_can_guess(&d->setup, e);
+    if (r == 0 && model_has_states(&d->setup.pack->h))
+        r = err_set(e, ERR_UNSUPPORTED, "'%s': a draft takes back tokens of several passes, and a state of recurrent layers (architecture "
+                    "'%s') cannot give them back", model, d->setup.pack->h.arch);
     return r < 0 ? err_wrap(e, "draft model") : 0;
 }
 

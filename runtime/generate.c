@@ -206,7 +206,12 @@ static int states_of(const struct generate_args *a)
     return a->states ? a->states : a->prefix_cache ? GENERATE_STATES : 0;
 }
 
-/* And what keeps prefixes. */
+static int most_guesses(const struct generate_args *a)
+{
+    return a->guess_most ? a->guess_most : GUESS_USUAL;
+}
+
+/* And what keeps prefixes, and takes guesses back. */
 static int beside_of(void *ctx, const struct engine_config *model, uint64_t *bytes, struct err *e)
 {
     struct generate_set *g = ctx;
@@ -219,6 +224,8 @@ static int beside_of(void *ctx, const struct engine_config *model, uint64_t *byt
     else if (a->guess == GENERATE_GUESS_MTP)
         r = mtp_beside(&g->mtp, model, bytes, e);
     uint64_t state = 0;
+    if (r == 0 && a->guess && (r = engine_take_back_bytes(model->pack, &model->choice, most_guesses(a), &state, e)) == 0)
+        *bytes += state;
     if (r == 0 && states_of(a) && (r = engine_state_bytes(model->pack, &model->choice, &state, e)) == 0)
         *bytes += (uint64_t)states_of(a) * state;
     if (r == 0 && a->prefix_cache && (r = engine_store_payload(model->pack, &model->choice, &payload, e)) == 0)
@@ -236,8 +243,8 @@ static int open_guesser(struct generate_set *g, struct generate_args *a, struct 
 
 static int check_guesser(const struct generate_set *g, struct err *e)
 {
-    int guess = g->args->guess, r = guess ? setup_can_guess(&g->setup, e) : 0;
-    if (r == 0 && guess == GENERATE_GUESS_DRAFT)
+    int guess = g->args->guess, r = 0;
+    if (guess == GENERATE_GUESS_DRAFT)
         r = draft_check(&g->draft, &g->setup, e);
     if (r == 0 && guess == GENERATE_GUESS_MTP)
         r = mtp_check(&g->mtp, &g->setup, e);
@@ -363,9 +370,10 @@ int generate_set_start(struct generate_set *g, void (*scored)(void *, struct bat
 {
     const struct generate_args *a = g->args;
     int drafts = a->guess == GENERATE_GUESS_DRAFT, mtp = a->guess == GENERATE_GUESS_MTP, r = setup_engine(&g->setup, &g->engine, e);
-    if (r < 0 || (drafts && (r = draft_start(&g->draft, e)) < 0) || (mtp && (r = mtp_start(&g->mtp, &g->setup, g->engine, e)) < 0))
+    if (r < 0 || (a->guess && (r = engine_take_back(g->engine, most_guesses(a), e)) < 0) ||
+        (drafts && (r = draft_start(&g->draft, e)) < 0) || (mtp && (r = mtp_start(&g->mtp, &g->setup, g->engine, e)) < 0))
         return r;
-    const struct guess_many_config guesses = { .most = a->guess_most ? a->guess_most : GUESS_USUAL, .costly = drafts || mtp,
+    const struct guess_many_config guesses = { .most = most_guesses(a), .costly = drafts || mtp,
                                                .source = drafts ? draft_guess_many : mtp ? mtp_guess_many : guess_lookup_many,
                                                .ready = mtp ? mtp_ready_many : NULL, .watcher = mtp ? &mtp_watcher : NULL,
                                                .ctx = mtp ? (void *)&g->mtp : &g->draft, .guess_ns = generate_guess_ns(a, &g->setup),

@@ -694,14 +694,6 @@ static void say_load(const struct setup *s, const struct engine *g)
              most * FAR < planned ? "; a file that is copied anew may give more" : "");
 }
 
-int setup_can_guess(const struct setup *s, struct err *e)
-{
-    if (!model_has_states(&s->pack->h))
-        return 0;
-    return err_set(e, ERR_UNSUPPORTED, "'%s': --guess takes tokens back, and the state of recurrent layers (architecture '%s') cannot be",
-                   s->args.model, s->pack->h.arch);
-}
-
 int setup_engine(struct setup *s, struct engine **out, struct err *e)
 {
     int why;

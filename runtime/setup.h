@@ -117,8 +117,6 @@ static inline double setup_guess_ns(const struct setup *s, enum plan_source sour
  * ERR_INFEASIBLE, ERR_NOMEM, ERR_LIMIT: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: as of engine_resize. */
 int setup_resize(struct setup *s, struct engine *g, uint64_t memory, struct err *e);
 
-/* Can the model's last tokens be taken back, as guesses that do not come true are? ERR_UNSUPPORTED: it has recurrent layers. */
-int setup_can_guess(const struct setup *s, struct err *e);
 void setup_close(struct setup *s); /* after the engine; accepts a zeroed one */
 
 /* Free what only preparation needed, then engine_open. Warns when memory cannot be locked, O_DIRECT is refused or

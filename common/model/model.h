@@ -38,7 +38,7 @@ static inline struct model_given model_as(const struct model_hparams *h)
  * "thermocline.tied_output". Neurons have thresholds where they are given or the key "thermocline.thresholds" says so: with experts,
  * without a gate, or with an activation that gives zeros anyway that is ERR_UNSUPPORTED. With given->mtp, or the key "thermocline.mtp"
  * in a header without tensors, the hyper-parameters are those of the first layer that predicts further tokens (MODEL_MTP_*);
- * ERR_UNSUPPORTED where the file has none, or layers are recurrent. Every key "ARCH.*" that is not known
+ * ERR_UNSUPPORTED where the file has none, or layers of Mamba2. Every key "ARCH.*" that is not known
  * here is ERR_UNSUPPORTED: one that is ignored may change the network. */
 int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e);
 

@@ -84,11 +84,11 @@ static const struct model_arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .expert_width = 1,
       .shared_expert = 4, .qk_norm = MODEL_QK_NORM_HEAD, .post_norms = 1, .scaled_embd = 1, .kinds = 1, .more_keys = gemma4_keys },
     { .family = { "qwen3next", "Qwen3-Next-80B-A3B, Qwen3-Coder-Next",
-                  "gated delta nets, with a state of each sequence in the account's `kv`; layers for multi-token prediction are left out. "
-                  "Files with `ssm_in`, of older converters, have to be converted again" },
+                  "gated delta nets, with a state of each sequence in the account's `kv`; the layer for multi-token prediction is packed "
+                  "by itself (`thermo-pack mtp`). Files with `ssm_in`, of older converters, have to be converted again" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1, .shared_expert = 1,
       .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 1, .no_width = 1, .more_keys = delta_keys },
-    { .family = { "qwen35", "Qwen3.5 and 3.6, dense, text", "likewise" },
+    { .family = { "qwen35", "Qwen3.5 to 3.8, dense, text", "likewise" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 2,
       .more_keys = delta_keys },
     { .family = { "qwen35moe", "Qwen3.5 and 3.6 35B-A3B, 122B-A10B, 397B-A17B, text", "likewise" },

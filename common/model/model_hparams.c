@@ -191,7 +191,7 @@ static void take_mtp(struct reader *rd, int given, struct model_hparams *h)
         rd->r = 0;
     if (rd->r < 0 || !there)
         return;
-    if (rd->a->delta || rd->a->ssm)
+    if (rd->a->ssm)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': layers that predict further tokens are not supported for the architecture "
                         "'%s', whose recurrent layers cannot take wrong guesses back", gguf_name(rd->g), rd->arch);
     else if (h->n_nextn == 0)
@@ -357,11 +357,17 @@ static void read_kinds(struct reader *rd, struct model_hparams *h)
     h->value_norm = h->values_optional = h->expert_norms = h->out_scale = 1;
 }
 
-/* Gated delta nets in all layers but every so many. */
+/* Gated delta nets in all layers but every so many, and but one that predicts further tokens. */
 static void read_delta(struct reader *rd, struct model_hparams *h)
 {
     static const char key[] = "attention.recurrent_layers";
     read_attention(rd, h);
+    h->out_gate = 1;
+    if (rd->r == 0 && h->head_dim > MODEL_MAX_DIM / 2 / h->n_heads)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d heads of %d elements and their gates, more than the limit of %d", gguf_name(rd->g),
+                        h->n_heads, h->head_dim, MODEL_MAX_DIM);
+    if (h->mtp)
+        return;
     h->full_period = read_int(rd, "full_attention_interval", 1, MODEL_MAX_LAYERS, 4);
     h->conv_width = read_int(rd, "ssm.conv_kernel", 2, MODEL_MAX_CONV, -1);
     h->delta_dim = read_int(rd, "ssm.state_size", 1, MODEL_MAX_DELTA, -1);
@@ -369,14 +375,10 @@ static void read_delta(struct reader *rd, struct model_hparams *h)
     h->delta_v_heads = read_int(rd, "ssm.time_step_rank", 1, MODEL_MAX_DIM, -1);
     h->delta_tiled = rd->a->delta == 2;
     h->delta_joined = rd->a->delta == 1;
-    h->out_gate = 1;
     if (rd->r == 0 && (h->delta_v_heads % h->delta_k_heads != 0 || h->delta_v_heads > MODEL_MAX_DIM / 4 / h->delta_dim))
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': '%s.ssm.time_step_rank' is %d, '%s.ssm.group_count' %d and '%s.ssm.state_size' %d: value "
                         "heads must be a multiple of key heads, and their elements %d at most", gguf_name(rd->g), rd->arch,
                         h->delta_v_heads, rd->arch, h->delta_k_heads, rd->arch, h->delta_dim, MODEL_MAX_DIM / 4);
-    if (rd->r == 0 && h->head_dim > MODEL_MAX_DIM / 2 / h->n_heads)
-        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d heads of %d elements and their gates, more than the limit of %d", gguf_name(rd->g),
-                        h->n_heads, h->head_dim, MODEL_MAX_DIM);
     only_int(rd, "ssm.inner_size", model_delta_inner(h), "it must be time_step_rank * state_size");
     for (int l = 0; rd->r == 0 && l < h->n_layers && gguf_find(rd->g, arch_key(rd, key)); l++)
         if (read_each(rd, key, l, 1, -1) != model_is_recurrent(h, l) && rd->r == 0)

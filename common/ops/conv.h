@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#define CONV_CHANNELS 256 /* that one worker convolves at once */
+
 static inline float conv_silu(float x)
 {
     return x / (1.0f + expf(-x));

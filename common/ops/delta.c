@@ -97,6 +97,9 @@ void delta_need(const struct model_hparams *h, int layer, struct op_need *out)
     out->made = (uint64_t)model_delta_channels(h) + 2 * inner + 4 * (uint64_t)h->delta_v_heads; /* channels, z, outputs, gates */
     out->states = 1;
     out->state = model_conv_floats(h) + inner * (uint64_t)h->delta_dim;
+    out->moves = (uint64_t)model_delta_channels(h) + 2 * (uint64_t)h->delta_v_heads; /* inputs of the convolution, gates */
+    const uint64_t head = (uint64_t)h->delta_dim * (uint64_t)h->delta_dim, inputs = (uint64_t)(h->conv_width - 1) * CONV_CHANNELS;
+    out->held = head > inputs ? head : inputs;
     out->state_flops = 7 * inner * (uint64_t)h->delta_dim;
     out->rotates = 1;
 }

@@ -26,6 +26,7 @@ static void add(struct op_need *m, const struct op_need *n)
     most(&m->q, n->q), most(&m->kv, n->kv), most(&m->attn, n->attn), most(&m->latent, n->latent), most(&m->made, n->made);
     most(&m->joined, n->joined), most(&m->shared, n->shared), most(&m->score_rows, n->score_rows);
     most(&m->row, n->row), most(&m->state, n->state), most(&m->state_flops, n->state_flops);
+    most(&m->moves, n->moves), most(&m->held, n->held);
     m->planes += n->planes, m->states += n->states;
     m->heads = m->heads > n->heads ? m->heads : n->heads;
     m->head_dim = m->head_dim > n->head_dim ? m->head_dim : n->head_dim;
@@ -50,6 +51,17 @@ void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out
 void ops_mixer(const struct model_hparams *h, int layer, struct op_need *out)
 {
     ops_need(h, layer, graph_mixer(h, layer), out);
+}
+
+int ops_take_back(const struct model_hparams *h)
+{
+    int all = 1;
+    for (int l = 0; l < model_depth(h); l++) {
+        struct op_need own;
+        ops_mixer(h, l, &own);
+        all &= own.states == 0 || own.moves > 0;
+    }
+    return all;
 }
 
 void ops_places(const struct model_hparams *h, int *out)

@@ -21,6 +21,8 @@ struct op_need {
     /* Kept of a sequence */
     uint64_t planes, row;    /* of the KV cache: how many, elements of a position in each */
     uint64_t states, state;  /* how many, floats of each, whatever K and V are */
+    uint64_t moves;          /* floats of a token by which a state is moved on without another product; 0: it cannot be */
+    uint64_t held;           /* of each worker, the most of a state that it moves on at once */
     /* Computed for each token, beside products */
     uint64_t state_flops;
     int heads, head_dim;     /* that attend to positions */
@@ -41,6 +43,9 @@ enum {
 #include "common/model/operations.def"
 };
 void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out);
+
+/* 1: tokens can be taken back from every layer's state, where it has one. */
+int ops_take_back(const struct model_hparams *h);
 
 /* Which of the layers with keys and values, or with a state, a layer is: out[model_depth]. */
 void ops_places(const struct model_hparams *h, int *out);

@@ -109,6 +109,15 @@ struct dense_config {
     struct dense_memory memory;
 };
 
+/* What tokens give that a sequence may take back, and by which its states move on later: of a pass that has 2 to most + 1 of a sequence all
+ * but the first. Its states have taken in the first alone when the pass is over. */
+struct dense_moves {
+    int most;
+    size_t token, held;         /* floats: op_need.moves, op_need.held */
+    float *tokens;              /* [sequence][layer with a state][most][token] */
+    float *of_worker;           /* [thread][held] */
+};
+
 enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN, DENSE_NORM_FFN_POST, DENSE_NORM_SHARED, DENSE_NORM_EXPERTS_POST };
 
 /* First member of every implementation's own struct. */
@@ -156,6 +165,12 @@ struct dense_backend {
      * budget_kv_state bytes; in: from there. */
     int (*move_page)(struct dense *d, int page, void *memory, int in, struct err *e);
     int (*move_state)(struct dense *d, int seq, void *memory, int in, struct err *e);
+
+    /* Tokens of a sequence can be taken back (struct dense_moves): from here on. Only for models whose states allow it (ops_take_back). */
+    void (*keep_moves)(struct dense *d, const struct dense_moves *m);
+
+    /* The state of a sequence in every recurrent layer takes in tokens [from, to) of those that are kept; those before them it has. */
+    void (*move_on)(struct dense *d, int seq, int from, int to);
 
     /* The state of sequence `from` in every recurrent layer is that of `to`, too. Only for models that have such layers. */
     int (*copy_state)(struct dense *d, int from, int to, struct err *e);

@@ -614,5 +614,6 @@ static void cpu_close(struct dense *d)
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .join = cpu_join, .norm = cpu_norm, .attention = cpu_attention,
     .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .move_page = cpu_move_page, .move_state = cpu_move_state,
+    .keep_moves = cpu_keep_moves, .move_on = cpu_move_on,
     .shift = cpu_shift, .receive = cpu_receive, .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

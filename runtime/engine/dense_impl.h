@@ -12,6 +12,7 @@ struct cpu {
     struct dense_config c;
     float attn_scale;
     size_t n_states;    /* layers with a state */
+    struct dense_moves moves; /* most 0: none are kept */
     int places[];       /* [model_depth]: ops_places */
 };
 
@@ -64,6 +65,9 @@ void cpu_norms(const struct cpu *c, const float *w, const float *bias, const flo
     int dense_##name(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads, \
                      float *out, struct err *e);
 #include "common/model/operations.def"
+
+void cpu_keep_moves(struct dense *d, const struct dense_moves *m);
+void cpu_move_on(struct dense *d, int seq, int from, int to);
 
 int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e);
 int cpu_receive(struct dense *d, int n, float *out, struct err *e);

@@ -14,11 +14,9 @@ struct recurrent {
     const struct cpu *cpu;
     const struct engine_token *tokens;
     int layer, n, n_seqs;
-    int seqs[BUDGET_MAX_BATCH];
+    int seqs[BUDGET_MAX_BATCH], n_of[BUDGET_MAX_BATCH]; /* and how many */
     float *channels, *z, *out, *low, *gates;
 };
-
-enum { CHANNELS = 256 }; /* of an item of the convolution */
 
 static void find_sequences(struct recurrent *s)
 {
@@ -27,6 +25,7 @@ static void find_sequences(struct recurrent *s)
             continue;
         if (i == s->n_seqs)
             s->seqs[s->n_seqs++] = s->tokens[t].seq;
+        s->n_of[i]++;
     }
 }
 
@@ -36,24 +35,70 @@ static float *state_of(const struct cpu *c, int layer, int seq)
     return (float *)(void *)(c->c.memory.kv + c->c.kv.states + at * c->c.kv.state_bytes);
 }
 
+/* ---- tokens that may be taken back ---- */
+
+void cpu_keep_moves(struct dense *d, const struct dense_moves *m)
+{
+    cpu_of(d)->moves = *m;
+}
+
+/* Of a sequence in a layer, token number k of those that are kept. */
+static float *moves_of(const struct cpu *c, int layer, int seq, int k)
+{
+    const struct dense_moves *m = &c->moves;
+    return m->tokens + (((size_t)seq * c->n_states + (size_t)c->places[layer]) * (size_t)m->most + (size_t)k) * m->token;
+}
+
+/* Where token k of the pass's i-th sequence is kept; NULL: it is not. */
+static float *kept(const struct recurrent *r, int i, int k)
+{
+    const struct cpu *c = r->cpu;
+    return k > 0 && r->n_of[i] <= c->moves.most + 1 ? moves_of(c, r->layer, r->seqs[i], k - 1) : NULL;
+}
+
+static float *held(const struct cpu *c, int worker)
+{
+    return c->moves.of_worker + (size_t)worker * c->moves.held;
+}
+
+/* Some channels of a convolution's inputs are held by a worker, or come back. */
+static void hold_inputs(float *to_hold, float *state, size_t channels, int from, int to, int width, int back)
+{
+    size_t bytes = (size_t)(to - from) * sizeof *state;
+    for (size_t k = 0; k + 1 < (size_t)width; k++) {
+        float *at = state + k * channels + from, *has = to_hold + k * CONV_CHANNELS;
+        memcpy(back ? at : has, back ? has : at, bytes);
+    }
+}
+
+/* ---- gated delta nets ---- */
+
 /* Item i: some channels of a sequence, all its tokens. */
 static void convolve(void *ctx, int begin, int end, int worker)
 {
     const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
     size_t channels = (size_t)model_delta_channels(h);
-    int pieces = (int)((channels + CHANNELS - 1) / CHANNELS);
-    (void)worker;
+    int pieces = (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS);
     for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < (int)channels ? from + CHANNELS : (int)channels;
-        float *state = state_of(r->cpu, r->layer, seq);
+        int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS, k = 0;
+        int to = from + CONV_CHANNELS < (int)channels ? from + CONV_CHANNELS : (int)channels;
+        float *state = state_of(r->cpu, r->layer, seq), *to_keep = NULL;
         for (int t = 0; t < r->n; t++) {
             if (r->tokens[t].seq != seq)
                 continue;
-            for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
-                memset(state + (size_t)k * channels + from, 0, (size_t)(to - from) * sizeof *state);
+            to_keep = kept(r, i / pieces, k);
+            if (to_keep && k == 1)
+                hold_inputs(held(r->cpu, worker), state, channels, from, to, h->conv_width, 0);
+            if (to_keep)
+                memcpy(to_keep + from, r->channels + (size_t)t * channels + from, (size_t)(to - from) * sizeof *state);
+            k++;
+            for (int j = 0; r->tokens[t].pos == 0 && j + 1 < h->conv_width; j++)
+                memset(state + (size_t)j * channels + from, 0, (size_t)(to - from) * sizeof *state);
             delta_conv(r->channels + (size_t)t * channels, state, cpu_vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
         }
+        if (to_keep)
+            hold_inputs(held(r->cpu, worker), state, channels, from, to, h->conv_width, 1);
     }
 }
 
@@ -78,17 +123,27 @@ static void move_heads(void *ctx, int begin, int end, int worker)
     const struct model_hparams *h = r->cpu->c.h;
     size_t channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h), heads = (size_t)h->delta_v_heads;
     size_t dim = (size_t)h->delta_dim;
-    (void)worker;
     for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / (int)heads], head = i % (int)heads;
-        float *s = state_of(r->cpu, r->layer, seq) + model_conv_floats(h) + (size_t)head * dim * dim;
+        int seq = r->seqs[i / (int)heads], head = i % (int)heads, k = 0;
+        float *s = state_of(r->cpu, r->layer, seq) + model_conv_floats(h) + (size_t)head * dim * dim, *to_keep = NULL;
         for (size_t t = 0; t < (size_t)r->n; t++) {
             if (r->tokens[t].seq != seq)
                 continue;
+            const float *gates = r->gates + t * 2 * heads;
+            to_keep = kept(r, i / (int)heads, k);
+            if (to_keep && k == 1)
+                memcpy(held(r->cpu, worker), s, dim * dim * sizeof *s);
+            if (to_keep) {
+                to_keep[channels + (size_t)head] = gates[head];
+                to_keep[channels + heads + (size_t)head] = gates[heads + (size_t)head];
+            }
+            k++;
             if (r->tokens[t].pos == 0)
                 memset(s, 0, dim * dim * sizeof *s);
-            delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, r->gates + t * 2 * heads, head, h);
+            delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, gates, head, h);
         }
+        if (to_keep)
+            memcpy(s, held(r->cpu, worker), dim * dim * sizeof *s);
     }
 }
 
@@ -124,7 +179,7 @@ int dense_delta(struct dense *d, int layer, struct acts *in, const struct engine
     int r = cpu_run_products(c, &first);
     if (r < 0)
         return r;
-    int pieces = s.n_seqs * (int)((channels + CHANNELS - 1) / CHANNELS), steps = s.n_seqs * (int)heads;
+    int pieces = s.n_seqs * (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS), steps = s.n_seqs * (int)heads;
     pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve, &s);
     pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * channels * 4), gate_tokens, &s);
     pool_for(c->c.pool, steps, cpu_piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
@@ -132,6 +187,61 @@ int dense_delta(struct dense *d, int layer, struct acts *in, const struct engine
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
     cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_DELTA_OUT), &values, out);
     return cpu_run_products(c, &last);
+}
+
+/* Tokens that were kept, of one layer: [from, to) of a sequence. */
+struct moving {
+    const struct cpu *cpu;
+    int layer, seq, from, to;
+};
+
+/* Item i: some channels. */
+static void convolve_kept(void *ctx, int begin, int end, int worker)
+{
+    const struct moving *m = ctx;
+    const struct model_hparams *h = m->cpu->c.h;
+    int channels = model_delta_channels(h);
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int from = i * CONV_CHANNELS, to = from + CONV_CHANNELS < channels ? from + CONV_CHANNELS : channels;
+        for (int k = m->from; k < m->to; k++)
+            delta_conv(moves_of(m->cpu, m->layer, m->seq, k), state_of(m->cpu, m->layer, m->seq),
+                       cpu_vector(m->cpu, m->layer, MODEL_DELTA_CONV), from, to, h);
+    }
+}
+
+/* Item i: a value head. */
+static void move_kept(void *ctx, int begin, int end, int worker)
+{
+    const struct moving *m = ctx;
+    const struct model_hparams *h = m->cpu->c.h;
+    size_t dim = (size_t)h->delta_dim;
+    float out[MODEL_MAX_DELTA];
+    (void)worker;
+    for (int head = begin; head < end; head++) {
+        float *s = state_of(m->cpu, m->layer, m->seq) + model_conv_floats(h) + (size_t)head * dim * dim;
+        for (int k = m->from; k < m->to; k++) {
+            const float *channels = moves_of(m->cpu, m->layer, m->seq, k);
+            delta_step(out, s, channels, channels + model_delta_channels(h), head, h);
+        }
+    }
+}
+
+void cpu_move_on(struct dense *d, int seq, int from, int to)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    int channels = model_delta_channels(h), pieces = (channels + CONV_CHANNELS - 1) / CONV_CHANNELS, heads = h->delta_v_heads;
+    uint64_t n = (uint64_t)(to - from);
+    for (int l = 0; l < model_depth(h); l++) {
+        struct moving m = { c, l, seq, from, to };
+        if (!model_is_recurrent(h, l))
+            continue;
+        pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * (uint64_t)channels * 4 * (uint64_t)h->conv_width), convolve_kept, &m);
+        for (int k = from; k < to; k++)
+            delta_units(moves_of(c, l, seq, k), h);
+        pool_for(c->c.pool, heads, cpu_piece_of(c, heads, n * (uint64_t)model_delta_inner(h) * (uint64_t)h->delta_dim * 4), move_kept, &m);
+    }
 }
 
 /* ---- short convolutions ---- */
@@ -142,10 +252,11 @@ static void mix_channels(void *ctx, int begin, int end, int worker)
     const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
     size_t d = (size_t)h->d_model;
-    int pieces = (h->d_model + CHANNELS - 1) / CHANNELS;
+    int pieces = (h->d_model + CONV_CHANNELS - 1) / CONV_CHANNELS;
     (void)worker;
     for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < h->d_model ? from + CHANNELS : h->d_model;
+        int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS;
+        int to = from + CONV_CHANNELS < h->d_model ? from + CONV_CHANNELS : h->d_model;
         float *state = state_of(r->cpu, r->layer, seq);
         for (size_t t = 0; t < (size_t)r->n; t++) {
             if (r->tokens[t].seq != seq)
@@ -168,7 +279,7 @@ int dense_conv(struct dense *d, int layer, struct acts *in, const struct engine_
     struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
     find_sequences(&s);
     cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_CONV_IN), in, s.channels);
-    int r = cpu_run_products(c, &first), pieces = s.n_seqs * ((h->d_model + CHANNELS - 1) / CHANNELS);
+    int r = cpu_run_products(c, &first), pieces = s.n_seqs * ((h->d_model + CONV_CHANNELS - 1) / CONV_CHANNELS);
     if (r < 0)
         return r;
     pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, all * 4 * (uint64_t)h->conv_width), mix_channels, &s);
@@ -184,11 +295,12 @@ static void convolve_ssm(void *ctx, int begin, int end, int worker)
 {
     const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
-    int channels = model_ssm_channels(h), pieces = (channels + CHANNELS - 1) / CHANNELS;
+    int channels = model_ssm_channels(h), pieces = (channels + CONV_CHANNELS - 1) / CONV_CHANNELS;
     const float *w = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV), *bias = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV_BIAS);
     (void)worker;
     for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < channels ? from + CHANNELS : channels;
+        int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS;
+        int to = from + CONV_CHANNELS < channels ? from + CONV_CHANNELS : channels;
         float *state = state_of(r->cpu, r->layer, seq);
         for (int t = 0; t < r->n; t++) {
             if (r->tokens[t].seq != seq)
@@ -245,7 +357,8 @@ int dense_ssm(struct dense *d, int layer, struct acts *in, const struct engine_t
     struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
     find_sequences(&s);
     cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_SSM_IN), in, s.channels);
-    int r = cpu_run_products(c, &first), pieces = s.n_seqs * (int)((channels + CHANNELS - 1) / CHANNELS), steps = s.n_seqs * h->ssm_heads;
+    int r = cpu_run_products(c, &first), steps = s.n_seqs * h->ssm_heads;
+    int pieces = s.n_seqs * (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS);
     if (r < 0)
         return r;
     pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve_ssm, &s);

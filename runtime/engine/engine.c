@@ -5,6 +5,7 @@
 #include "runtime/engine/kv_prefix.h"
 #include "runtime/engine/kv_store.h"
 
+#include "common/base/ckmath.h"
 #include "common/base/progress.h"
 #include "common/ops/ops.h"
 
@@ -144,11 +145,12 @@ static int set_up(struct engine *g, struct err *e)
     g->biases = calloc((size_t)model_depth(&g->h), sizeof *g->biases);
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     g->state_pos = calloc((size_t)c->choice.max_batch, sizeof *g->state_pos);
+    g->state_sure = calloc((size_t)c->choice.max_batch, sizeof *g->state_sure);
     g->misfits = malloc((size_t)c->choice.max_batch * sizeof *g->misfits);
     if (g->misfits)
         memset(g->misfits, 0xff, (size_t)c->choice.max_batch * sizeof *g->misfits); /* DENSE_FITS */
     g->graph = calloc((size_t)model_depth(&g->h), sizeof *g->graph);
-    if (!g->state_pos || !g->misfits || !g->graph || !g->weights.rope_freqs || !g->biases || !g->taken)
+    if (!g->state_pos || !g->state_sure || !g->misfits || !g->graph || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
     for (int i = 0; i < model_depth(&g->h); i++)
         graph_layer(&g->h, i, &g->graph[i]);
@@ -216,6 +218,9 @@ void engine_close(struct engine *g)
     free(g->weights.rope_freqs);
     free(g->taken);
     free(g->state_pos);
+    free(g->state_sure);
+    free(g->moves_pos);
+    free(g->moves);
     free(g->misfits);
     free(g->prefixes);
     free(g->slots);
@@ -261,7 +266,7 @@ int engine_check_kv(const struct engine *g, int seq, int n, struct err *e)
 
 int engine_can_keep(const struct engine *g, int seq, int n)
 {
-    return !model_has_states(&g->h) || n == g->state_pos[seq] ? n : 0;
+    return !model_has_states(&g->h) || (n >= g->state_sure[seq] && n <= g->state_pos[seq]) ? n : 0;
 }
 
 /* Positions from n on are no longer the sequence's. */
@@ -274,13 +279,14 @@ static void forget_misfit(struct engine *g, int seq, int n)
 int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e)
 {
     assert(engine_can_keep(g, from, n) == n);
+    engine_move_on(g, from, n);
     int r = model_has_states(&g->h) && n > 0 ? g->dense->backend->copy_state(g->dense, from, to, e) : 0;
     if (r < 0)
         return r;
     kv_pages_share(&g->pages, to, from, n);
     g->misfits[to] = g->misfits[from];
     forget_misfit(g, to, n);
-    g->state_pos[to] = n;
+    engine_set_state(g, to, n);
     return 0;
 }
 
@@ -290,6 +296,8 @@ void engine_keep_positions(struct engine *g, int seq, int n)
     kv_pages_keep(&g->pages, seq, n);
     forget_misfit(g, seq, n);
     g->state_pos[seq] = n;
+    if (n < g->state_sure[seq] || g->state_sure[seq] < 0)
+        g->state_sure[seq] = n;
 }
 
 int engine_keep_prefixes(struct engine *g, int states, struct err *e)
@@ -348,7 +356,7 @@ int engine_store_payload(const struct pack *p, const struct budget_choice *c, si
 int engine_find_prefix(struct engine *g, int seq, int from, const int32_t *ids, int n)
 {
     int found = kv_prefix_take(&g->pages, seq, from, ids, n);
-    g->state_pos[seq] = model_has_states(&g->h) ? -1 : found; /* until engine_begin_from */
+    engine_set_state(g, seq, model_has_states(&g->h) ? -1 : found); /* until engine_begin_from */
     return found;
 }
 
@@ -367,11 +375,49 @@ int engine_load_prefix(struct engine *g, int seq, int from, const int32_t *ids)
     }
     kv_prefix_keep(&g->pages, seq, ids, n);
     kv_prefix_stored(&g->pages, page);
-    g->state_pos[seq] = model_has_states(&g->h) ? -1 : n;
+    engine_set_state(g, seq, model_has_states(&g->h) ? -1 : n);
     return 1;
 }
 
 /* ---- states ---- */
+
+int engine_take_back_bytes(const struct pack *p, const struct budget_choice *c, int most, uint64_t *bytes, struct err *e)
+{
+    struct op_need all;
+    uint64_t tokens, of_workers, floats;
+    *bytes = 0;
+    if (!model_has_states(&p->h))
+        return 0;
+    if (!ops_take_back(&p->h))
+        return err_set(e, ERR_UNSUPPORTED, "'%s': guesses take tokens back, and the state of recurrent layers of the architecture '%s' "
+                       "cannot give them back", p->file.path, p->h.arch);
+    ops_most(&p->h, OPS_ALL, &all);
+    if (!ck_mul_u64(all.states * all.moves, (uint64_t)c->max_batch * (uint64_t)most, &tokens) ||
+        !ck_mul_u64(all.held, (uint64_t)c->threads, &of_workers) || !ck_add_u64(tokens, of_workers, &floats) ||
+        !ck_mul_u64(floats, sizeof(float), bytes) || !ck_add_u64(*bytes, (uint64_t)c->max_batch * sizeof(int), bytes))
+        return err_set(e, ERR_LIMIT, "'%s': %d tokens that can be taken back of %d sequences", p->file.path, most, c->max_batch);
+    return 0;
+}
+
+int engine_take_back(struct engine *g, int most, struct err *e)
+{
+    const struct budget_choice *c = &g->c.choice;
+    struct op_need all;
+    uint64_t bytes;
+    int r = engine_take_back_bytes(g->c.pack, c, most, &bytes, e);
+    if (r < 0 || bytes == 0)
+        return r;
+    g->moves_pos = calloc((size_t)c->max_batch, sizeof *g->moves_pos);
+    g->moves = malloc((size_t)bytes);
+    if (!g->moves_pos || !g->moves)
+        return err_set(e, ERR_NOMEM, "out of memory for %d tokens that can be taken back of %d sequences", most, c->max_batch);
+    ops_most(&g->h, OPS_ALL, &all);
+    g->most_moves = most;
+    const struct dense_moves m = { most, (size_t)all.moves, (size_t)all.held, g->moves,
+                                   g->moves + (size_t)c->max_batch * (size_t)all.states * (size_t)most * (size_t)all.moves };
+    g->dense->backend->keep_moves(g->dense, &m);
+    return 0;
+}
 
 static size_t state_bytes(const struct engine *g)
 {
@@ -401,7 +447,7 @@ int engine_begin_from(struct engine *g, int seq, const int32_t *ids, int n)
     while (n > 0 && !take_state(g, seq, ids, n))
         n -= SCHEDULE_KV_PAGE;
     kv_pages_keep(&g->pages, seq, n);
-    g->state_pos[seq] = n;
+    engine_set_state(g, seq, n);
     return n;
 }
 
@@ -410,6 +456,8 @@ void engine_keep_state(struct engine *g, int seq, int n)
     struct err e;
     int sound = g->misfits[seq] == DENSE_FITS || dense_misfit_pos(g->misfits[seq]) >= n;
     int slot = g->slots && sound && n > 0 && n == g->state_pos[seq] ? kv_prefix_mark(&g->pages, seq, n) : -1;
+    if (slot >= 0)
+        engine_move_on(g, seq, n);
     if (slot >= 0)
         g->dense->backend->move_state(g->dense, seq, g->states + (size_t)slot * state_bytes(g), 0, &e);
 }

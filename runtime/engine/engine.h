@@ -225,7 +225,7 @@ int engine_check_kv(const struct engine *g, int seq, int n, struct err *e);
 void engine_keep_positions(struct engine *g, int seq, int n);
 
 /* How many of the first n positions of a sequence can be shared or kept without those after them: n, but of a model with recurrent layers
- * all that there are or 0, for a state has taken in every position. */
+ * all that there are or 0, for a state has taken in every position; or those that are left where some can be taken back. */
 int engine_can_keep(const struct engine *g, int seq, int n);
 
 /* From here on pages of the KV cache stay when their sequences go, and are found by their tokens (kv_prefix.h); before the first pass. It
@@ -240,6 +240,12 @@ int engine_has_store(const struct engine *g);
 
 /* Bytes of a record of that folder, at most, of a packed model that runs so. ERR_LIMIT. */
 int engine_store_payload(const struct pack *p, const struct budget_choice *c, size_t *bytes, struct err *e);
+
+/* Of models with recurrent layers: once, before the first pass: what a pass of 2 to most + 1 tokens of a sequence adds behind the first can
+ * be taken back (engine_keep_positions), and so can what is left of it later, until the sequence's next pass. It takes
+ * engine_take_back_bytes; of other models nothing, and nothing is done. ERR_UNSUPPORTED: states of another kind (ops_take_back). */
+int engine_take_back(struct engine *g, int most, struct err *e);
+int engine_take_back_bytes(const struct pack *p, const struct budget_choice *c, int most, uint64_t *bytes, struct err *e);
 
 /* Bytes of a state that is kept; 0: there are none. ERR_LIMIT. */
 int engine_state_bytes(const struct pack *p, const struct budget_choice *c, uint64_t *bytes, struct err *e);

@@ -46,11 +46,32 @@ int engine_check_tokens(const struct engine *g, const struct engine_token *token
     return 0;
 }
 
-/* The states of the pass's sequences have taken in its tokens, or are lost. */
-static void set_states(struct engine *g, const struct engine_token *tokens, int n, int lost)
+/* The states of the pass's sequences take in what they may still have given back, and are lost until the pass is over. */
+static void use_states(struct engine *g, const struct engine_token *tokens, int n)
 {
-    for (int t = 0; t < n; t++)
-        g->state_pos[tokens[t].seq] = lost ? -1 : tokens[t].pos + 1;
+    for (int t = 0; t < n; t++) {
+        int seq = tokens[t].seq;
+        if (tokens[t].pos > 0)
+            engine_move_on(g, seq, g->state_pos[seq]);
+        engine_set_state(g, seq, -1);
+    }
+}
+
+/* They have taken in its tokens; of few those behind the first can be given back. */
+static void set_states(struct engine *g, const struct engine_token *tokens, int n)
+{
+    for (int t = 0; t < n; t++) {
+        int seq = tokens[t].seq, first = 1, after = 0;
+        for (int i = 0; i < n; i++) {
+            first &= i >= t || tokens[i].seq != seq;
+            after += i > t && tokens[i].seq == seq;
+        }
+        if (!first)
+            continue;
+        engine_set_state(g, seq, tokens[t].pos + 1 + after);
+        if (after > 0 && after <= g->most_moves)
+            g->state_sure[seq] = g->moves_pos[seq] = tokens[t].pos + 1;
+    }
 }
 
 /* Every token's position has a page that is its sequence's alone. */
@@ -186,7 +207,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
         return r;
     g->pass++;
     g->broken = 1; /* until it is through */
-    set_states(g, tokens, n, 1);
+    use_states(g, tokens, n);
     g->predicted = predicted;
     engine_accel_use(g, n);
     pipeline_begin(g->pipe, predicted);
@@ -204,7 +225,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++)
         cache_tick(g->caches[i]);
     g->broken = 0;
-    set_states(g, tokens, n, 0);
+    set_states(g, tokens, n);
     g->stats.passes++;
     g->stats.passes_by[g->by < g->c.n_batches ? g->by : PLAN_MAX_BATCHES]++;
     g->stats.tokens += (uint64_t)n;

@@ -57,6 +57,10 @@ struct engine {
     int32_t *token_memory;
     int *taken;                    /* [max_batch]: sequences that somebody has */
     int *state_pos;                /* [max_batch]: positions that the state of recurrent layers has taken in; -1: lost, a pass failed */
+    int *state_sure;               /* [max_batch]: of those the first, which it cannot give back; what the others moved is kept, */
+    int *moves_pos;                /* [max_batch]: the first of them at this position; */
+    float *moves;                  /* NULL: nothing is */
+    int most_moves;
     uint64_t *misfits;                /* [max_batch]: struct dense_config.misfits */
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int (*stop)(const void *ctx);  /* engine_stop_when */
@@ -73,6 +77,21 @@ struct engine {
     struct engine_accel *accel;    /* or NULL */
     struct engine_stats stats, base; /* base: what reset subtracts (counters of caches, io and pipeline) */
 };
+
+/* The states of a sequence have taken in so many positions, for good. */
+static inline void engine_set_state(struct engine *g, int seq, int n)
+{
+    g->state_pos[seq] = g->state_sure[seq] = n;
+}
+
+/* And of those that can be taken back, these first n. */
+static inline void engine_move_on(struct engine *g, int seq, int n)
+{
+    if (n <= g->state_sure[seq] || !g->moves)
+        return;
+    g->dense->backend->move_on(g->dense, seq, g->state_sure[seq] - g->moves_pos[seq], n - g->moves_pos[seq]);
+    g->state_sure[seq] = n;
+}
 
 static inline size_t engine_hot_index(const struct engine *g, int layer, int block, int part)
 {

@@ -729,7 +729,7 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
         return;
     }
     if (t->state == DECODES) {
-        if (saves_state(b, t, session_n_pos(&t->session))) {
+        if (p->n == 1 && saves_state(b, t, session_n_pos(&t->session))) {
             session_publish(&t->session, session_n_pos(&t->session));
             session_keep_state(&t->session);
         }

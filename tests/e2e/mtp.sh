@@ -32,6 +32,10 @@ check "glm4moe: logits" logits glm "${glm[@]}" --layers 4 --lead 1 --nextn 1
 check "glm4moe with norms of queries and keys, embeddings and head of its own" logits glm2 "${glm[@]}" --layers 3 --lead 1 --nextn 1 --nextn-own --qk-norms
 check "deepseek2: logits, the first of two layers" logits deep --arch deepseek2 --gating sigmoid --layers 3 --lead 1 --nextn 2 --d-model 64 \
     --heads 4 --head-dim 16 --q-rank 32 --kv-rank 48 --ff 96 --experts 8 --experts-used 3
+delta=(--layers 8 --nextn 1 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --ff 96)
+check "qwen35: logits, the trunk's layers gated delta nets" logits q35 --arch qwen35 "${delta[@]}"
+check "qwen35moe: logits, embeddings and head of its own" logits q35moe --arch qwen35moe "${delta[@]}" --experts 6 --experts-used 2 --nextn-own
+check "qwen3next: logits" logits qnext --arch qwen3next "${delta[@]}" --experts 6 --experts-used 2
 together() { "$B/tests/tools/mtp-together" "$tmp/$1.thermo" "$tmp/$1.json" "$tmp/$1-mtp.thermo"; }
 for name in glm deep; do
     check "$name: guesses for four texts are those for each alone" together $name
@@ -64,7 +68,7 @@ same() # NAME, OPTION...
         cmp "$tmp/plain" "$tmp/guessed"
 }
 more=()
-for name in all some glm deep; do
+for name in all some glm deep q35 q35moe qnext; do
     check "$name: the text is the same, greedy" same $name --temp 0 --ignore-eos
     more=(--guess-most 15)
     check "$name: the same, random draws and a penalty" same $name --temp 0.9 --seed 3 --repeat-penalty 1.2
@@ -135,6 +139,39 @@ same_served() { serves > "$tmp/plain" && serves "${layer[@]}" > "$tmp/guessed" &
 check "serve: the same tokens" same_served
 check "serve: the layer of another model" says 5 'is a layer of another model' set_of serve --stdio --guess mtp --mtp "$tmp/glm-mtp.thermo"
 
+# States of recurrent layers, from which wrong guesses are taken back: texts beside each other, in a pool where they give way, forked.
+check "qwen35: a plan for four texts" "$BIN/thermo-plan" solve -q --traces "$tmp/q35.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 \
+    --max-batch 4 --out "$tmp/q35-four.json"
+for i in 0 1 2 3 4 5 6; do
+    echo "{\"id\": $i, \"prompt\": \"abc def ghi $i jkl abc def ghi jkl mno\", \"n\": $((16 + 23 * i % 47)), \"ignore_eos\": true}"
+done > "$tmp/q35.jsonl"
+q35() { "$BIN/thermo-run" generate -q --model "$tmp/q35.thermo" --plan "$tmp/q35-four.json" --seed 3 "$@"; }
+q35_same() # what guesses, OPTION...
+{
+    local guess=$1
+    shift
+    q35 "$@" > "$tmp/plain" && q35 "$@" --guess $guess "${more[@]}" > "$tmp/guessed" && [ -s "$tmp/plain" ] && cmp "$tmp/plain" "$tmp/guessed"
+}
+for guess in lookup "mtp --mtp $tmp/q35-mtp.thermo"; do
+    check "qwen35: --prompts, ${guess%% *}: the same texts" q35_same "$guess" --prompts "$tmp/q35.jsonl" --temp 0
+    check "qwen35: random draws, three at a time in a small pool, in chunks of 5" q35_same "$guess" --prompts "$tmp/q35.jsonl" --temp 0.7 \
+        --sequences 3 --kv-positions 320 --prefill-chunk 5
+    more=(--guess-most 15)
+    check "qwen35: one text, 15 guesses" q35_same "$guess" --prompt 'abc abc abc abc abc' -n 200 --temp 0 --ignore-eos
+    more=()
+done
+q35_counts()
+{
+    local guess
+    for guess in lookup "mtp --mtp $tmp/q35-mtp.thermo"; do
+        q35 --prompt 'abc abc abc abc abc' -n 200 --temp 0 --ignore-eos --guess $guess --json | tail -n 1
+    done > "$tmp/out" && python3 -c "
+import json
+right, wrong = (json.loads(l)['guesses'] for l in open('$tmp/out'))
+assert right['accepted'] > 9 and wrong['tried'] > wrong['accepted'], (right, wrong)"
+}
+check "qwen35: some guesses are right, and some wrong" q35_counts
+
 # ---- what it takes, in a plan ----
 
 solve() { "$BIN/thermo-plan" solve --traces "$tmp/some.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/with.json" "$@"; }
@@ -176,13 +213,6 @@ check "a layer as a draft" says 2 'draft model: .*is a layer for multi-token pre
 check "a model without such layers" says 3 "key 'llama.nextn_predict_layers' is absent or 0" \
     "$BIN/thermo-pack" mtp --model datasets/models/reglu-tales-10m-f16.gguf --out "$tmp/no"
 
-recurrent()
-{
-    "$BIN/gguf-make" random -q --vocab 260 --context 256 --arch qwen35moe --layers 4 --nextn 1 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 \
-        --ff 96 --experts 6 --experts-used 2 --type f32 "$tmp/q.gguf" &&
-        says 3 "architecture 'qwen35moe', whose recurrent layers" "$BIN/thermo-pack" mtp --model "$tmp/q.gguf" --out "$tmp/no"
-}
-check "recurrent layers" recurrent
 # Bytes of a file's header, changed in place.
 tampered() # STATUS, MESSAGE, what Python does with b, the file's bytes, and at, where the dimensions of the layer's eh_proj are
 {

@@ -73,6 +73,8 @@ void graph_layer(const struct model_hparams *h, int layer, struct graph_layer *o
     if (routed && !h->early_router)
         put(&g, OP_ROUTE, OP_F, OP_NOTHING, OP_NOTHING, OP_R);
     put(&g, OP_FFN, OP_X, OP_F, routed ? OP_R : OP_NOTHING, OP_X);
+    if (h->layer_embd)
+        put(&g, OP_LAYER_EMBD, OP_X, OP_NOTHING, OP_NOTHING, OP_X);
     if (h->out_scale || model_halves(h, layer))
         put(&g, OP_SCALE, OP_X, OP_NOTHING, OP_NOTHING, OP_X);
     *out = g;

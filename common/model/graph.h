@@ -15,6 +15,7 @@
  *   OP_ROUTE        f -> r           other routers
  *   OP_FFN          x, f, r -> x     one operation, which norms and adds what it gives by itself; what it will read is announced before the
  *                                    first operation of its layer
+ *   OP_LAYER_EMBD   x -> x           where a token has an embedding for each layer
  *   OP_SCALE        x -> x           where what leaves the layer has a factor
  *
  * Where attention and FFN go beside each other (model_hparams.parallel), OP_ATTN_NORM_2 gives n, with the weights of OP_ATTN_NORM where the

@@ -222,7 +222,29 @@ static inline int model_out_dim(const struct model_hparams *h)
 
 static inline int model_has_window(const struct model_hparams *h, int layer)
 {
-    return h->window > 0 && (layer + h->period_offset) % h->window_period != 0;
+    return h->window > 0 && (model_block_of(h, layer) + h->period_offset) % h->window_period != 0;
+}
+
+/* The layer whose keys and values those without any attend to: the last of its kind, with a window or without, that has its own. */
+static inline int model_kv_source(const struct model_hparams *h, int windowed)
+{
+    int block = model_depth(h) - h->shared_kv - 1;
+    while (block > 0 && model_has_window(h, model_layer_at(h, block)) != windowed)
+        block--;
+    return model_layer_at(h, block);
+}
+
+/* The layer that has a layer's keys and values: itself, where it is none that shares. */
+static inline int model_kv_layer(const struct model_hparams *h, int layer)
+{
+    int own = !h->shared_kv || model_block_of(h, layer) < model_depth(h) - h->shared_kv;
+    return own ? layer : model_kv_source(h, model_has_window(h, layer));
+}
+
+/* Has it keys and values of its own? */
+static inline int model_owns_kv(const struct model_hparams *h, int layer)
+{
+    return model_has_kv(h, layer) && model_kv_layer(h, layer) == layer;
 }
 
 /* The same for layers of one kind: with a window or without. */

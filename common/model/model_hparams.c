@@ -326,6 +326,26 @@ static void check_heads(struct reader *rd, const struct model_hparams *h, int n_
                         dim, n_kv);
 }
 
+/* FFNs of two widths: the first layers', which stay in memory, and the others'. */
+static void read_widths(struct reader *rd, struct model_hparams *h)
+{
+    static const char key[] = "feed_forward_length";
+    int n = h->n_layers, first = read_each(rd, key, 0, MODEL_MAX_DIM, -1), lead = 1;
+    h->n_ff = read_each(rd, key, n - 1, MODEL_MAX_DIM, -1);
+    while (rd->r == 0 && lead < n && read_each(rd, key, lead, MODEL_MAX_DIM, -1) == first)
+        lead++;
+    for (int i = lead; i < n && rd->r == 0; i++)
+        if (read_each(rd, key, i, MODEL_MAX_DIM, -1) != h->n_ff)
+            refuse(rd, key, "of more than two widths", "one is supported for the first layers, and another for the last");
+    if (rd->r == 0 && (first < 1 || h->n_ff < 1))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is 0", gguf_name(rd->g), arch_key(rd, key));
+    if (rd->r == 0 && lead < n) {
+        h->n_lead = lead;
+        h->n_ff_lead = first;
+        h->n_layers -= lead;
+    }
+}
+
 /* Layers with a window have heads of other lengths, and other numbers of kv heads. */
 static void read_kinds(struct reader *rd, struct model_hparams *h)
 {
@@ -352,8 +372,13 @@ static void read_kinds(struct reader *rd, struct model_hparams *h)
     h->n_kv_window = h->n_kv_window ? h->n_kv_window : h->n_kv_heads;
     check_heads(rd, h, h->n_kv_heads, h->head_dim);
     check_heads(rd, h, h->n_kv_window, h->head_dim_window);
-    only_int(rd, "attention.shared_kv_layers", 0, "layers that share keys and values are not supported");
-    only_int(rd, "embedding_length_per_layer_input", 0, "embeddings of layers are not supported");
+    h->shared_kv = read_int(rd, "attention.shared_kv_layers", 0, h->n_layers - 1, 0);
+    if (rd->r == 0 && h->shared_kv > 0 && h->shared_kv + h->window_period > h->n_layers)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.attention.shared_kv_layers' is %d: of the %d layers before them %d must have "
+                        "keys and values, with a window and without", gguf_name(rd->g), rd->arch, h->shared_kv, h->n_layers - h->shared_kv,
+                        h->window_period);
+    h->layer_embd = read_int(rd, "embedding_length_per_layer_input", 0, MODEL_MAX_DIM / h->n_layers, 0);
+    read_widths(rd, h);
     h->value_norm = h->values_optional = h->expert_norms = h->out_scale = 1;
 }
 
@@ -817,7 +842,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     read_layers(&rd, &h);
     take_mtp(&rd, given->mtp, &h);
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
-    if (rd.a->ssm != 2) /* which has it for each block */
+    if (rd.a->ssm != 2 && !rd.a->kinds) /* which has it for each block */
         h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
     int one_eps = rd.a->ssm == 2 && !gguf_find(g, arch_key(&rd, "attention.layer_norm_rms_epsilon"));

@@ -110,7 +110,7 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 
 int model_leaves_out(const struct model_hparams *h, const char *name)
 {
-    int blk, depth = model_depth(h);
+    int blk, at = 0, depth = model_depth(h);
     if (h->mtp)
         return (sscanf(name, "blk.%d.", &blk) != 1 || blk != h->mtp) && strcmp(name, roles[MODEL_ROPE_FREQS].tensor) != 0;
     if (h->mix_rank)
@@ -118,6 +118,9 @@ int model_leaves_out(const struct model_hparams *h, const char *name)
     if (h->wkv_dim)
         return !strcmp(name, "blk.0.time_mix_v0.weight") || !strcmp(name, "blk.0.time_mix_v1.weight") ||
                !strcmp(name, "blk.0.time_mix_v2.weight");
+    if (h->shared_kv && sscanf(name, "blk.%d.%n", &blk, &at) == 1 && at && blk < depth && blk >= depth - h->shared_kv)
+        return !strcmp(name + at, roles[MODEL_ATTN_K].tensor) || !strcmp(name + at, roles[MODEL_ATTN_V].tensor) ||
+               !strcmp(name + at, roles[MODEL_ATTN_K_NORM].tensor);
     return h->n_nextn > 0 && sscanf(name, "blk.%d.", &blk) == 1 && blk >= depth && blk - depth < h->n_nextn;
 }
 
@@ -156,6 +159,9 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
     if (roles[r].op == OF_##kind && !(here)) \
         return MODEL_ABSENT;
 #include "common/model/operations.def"
+    if (model_kv_layer(h, layer) != layer && (r == MODEL_ATTN_K || r == MODEL_ATTN_V || r == MODEL_ATTN_K_NORM ||
+                                              r == MODEL_ATTN_K_BIAS || r == MODEL_ATTN_V_BIAS))
+        return MODEL_ABSENT;
     const char letter = model_letter(h, layer);
     if (letter == 'F' && roles[r].op == OF_ATTN_NORM)
         return MODEL_ABSENT;

@@ -10,6 +10,7 @@
 #include "common/offline/forward_impl.h"
 
 #include "common/base/file.h"
+#include "common/ops/layer_embd.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -67,7 +68,7 @@ struct room {
     uint64_t bytes;            /* 0: the model has no use for it */
 };
 
-enum { WORKER = 6, SHARED = 11, TOKEN = 9, SEEN = 4 };
+enum { WORKER = 6, SHARED = 11, TOKEN = 11, SEEN = 4 };
 struct rooms {
     struct room worker[WORKER], batch[SHARED], token[TOKEN], seen[SEEN];
 };
@@ -88,7 +89,7 @@ static struct rooms rooms_of(const struct model *m, int max_len)
 #define B(field) offsetof(struct batch, field)
 #define F(field) offsetof(struct forward, field)
     const struct model_hparams *h = &m->h;
-    const struct op_need a = need_of(h, 1u << OP_ATTENTION), r = need_of(h, RECURRENT), f = need_of(h, 1u << OP_FFN);
+    const struct op_need a = need_of(h, 1u << OP_ATTENTION | 1u << OP_LAYER_EMBD), r = need_of(h, RECURRENT), f = need_of(h, 1u << OP_FFN);
     uint64_t d = 4 * (uint64_t)h->d_model, act = act_bytes(m), rows = max_len > BATCH ? (uint64_t)max_len : BATCH;
     uint64_t widest = 4 * ((uint64_t)h->n_ff > f.shared / 2 ? (uint64_t)h->n_ff : f.shared / 2);
     uint64_t kv = 4 * rows * a.row; /* of all positions */
@@ -102,6 +103,7 @@ static struct rooms rooms_of(const struct model *m, int max_len)
           { B(made), 4 * BATCH * (a.latent + a.made) }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act } },
         { { F(x), d }, { F(blocks), 2 * k }, { F(sample_of), 4 }, { F(pos), 4 },
           { F(normed), routed || h->parallel || h->wkv_dim ? d : 0 }, { F(values), h->wkv_dim ? d : 0 },
+          { F(layered), 4 * layer_embd_all(h) }, { F(kept), h->shared_kv ? 16 * a.row : 0 },
           { F(sum), h->expert_norms ? routed * d : 0 }, { F(route_w), routed * 4 * k }, { F(expert_tokens), routed * 4 } },
         { { F(active), k * bits }, { F(open), nn_gate_decides(h) ? 0 : k * bits }, { F(before), foresees ? d : 0 },
           { F(foreseen), foresees ? 2 * k : 0 } } };
@@ -180,7 +182,7 @@ void forward_free(struct forward *f)
     for (int i = 0; i < MODEL_ROLES; i++)
         free(f->global[i]);
     weights_free(f->weights);
-    free(f->scratch), free(f->freqs), free(f->head);
+    free(f->scratch), free(f->freqs), free(f->head), free(f->mix);
     free(f->down);
     rooms_free(f, rooms.token, TOKEN), rooms_free(f, rooms.seen, SEEN);
     free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
@@ -199,7 +201,8 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
     const struct model_hparams *h = &m->h;
     const struct rooms rooms = rooms_of(m, max_len);
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
-    return down + weights_bytes(m) + rooms_bytes(rooms.batch, SHARED) + (uint64_t)threads * rooms_bytes(rooms.worker, WORKER) +
+    uint64_t mix = m->global[MODEL_LAYER_MIX] ? m->global[MODEL_LAYER_MIX]->bytes : 0;
+    return down + mix + weights_bytes(m) + rooms_bytes(rooms.batch, SHARED) + (uint64_t)threads * rooms_bytes(rooms.worker, WORKER) +
            n_tokens * (rooms_bytes(rooms.token, TOKEN) + (observed ? rooms_bytes(rooms.seen, SEEN) : 0));
 }
 
@@ -607,7 +610,7 @@ static void mix(struct forward *f)
  * is added. */
 static void (*const runs[OP_KINDS])(struct forward *f) = {
     [OP_ROUTE] = forward_route, [OP_ATTN_NORM] = forward_norm_all, [OP_ADD] = mix, [OP_FFN_NORM] = forward_norm_all,
-    [OP_FFN] = forward_ffn, [OP_SCALE] = scale_out,
+    [OP_FFN] = forward_ffn, [OP_LAYER_EMBD] = forward_layer_embd, [OP_SCALE] = scale_out,
 #define MIXER(kind, name, here) [OP_##kind] = forward_##name,
 #include "common/model/operations.def"
 };
@@ -619,6 +622,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         return r;
     f->run = run;
     f->act_q8 = run->act_q8;
+    if ((r = forward_layer_inputs(f, e)) < 0)
+        return r;
     int watched = run->on_layer && forward_foresees(f->h);
     if (watched)
         memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
@@ -663,29 +668,28 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
 
 /* ---- logits ---- */
 
-static int load_head(struct forward *f, const struct gguf_tensor **t, struct err *e)
+int forward_load(const struct forward *f, const struct gguf_tensor *t, void **data, struct err *e)
 {
-    *t = f->m->global[MODEL_OUTPUT] ? f->m->global[MODEL_OUTPUT] : f->m->global[MODEL_TOKEN_EMBD];
-    if (!kernels->rows[KERNELS_ACT_F32][(*t)->type])
-        return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", (*t)->name,
-                       quant_traits((*t)->type)->name);
-    if (f->head)
+    if (!kernels->rows[KERNELS_ACT_F32][t->type])
+        return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", t->name,
+                       quant_traits(t->type)->name);
+    if (*data)
         return 0;
-    f->head = malloc((size_t)(*t)->bytes);
-    if (!f->head)
-        return err_set(e, ERR_NOMEM, "tensor '%s'", (*t)->name);
-    int r = gguf_read(f->m->gguf, *t, 0, f->head, (size_t)(*t)->bytes, e);
+    *data = malloc((size_t)t->bytes);
+    if (!*data)
+        return err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
+    int r = gguf_read(f->m->gguf, t, 0, *data, (size_t)t->bytes, e);
     if (r < 0) {
-        free(f->head);
-        f->head = NULL;
+        free(*data);
+        *data = NULL;
     }
     return r;
 }
 
 int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e)
 {
-    const struct gguf_tensor *t;
-    int r = load_head(f, &t, e);
+    const struct gguf_tensor *own = f->m->global[MODEL_OUTPUT], *t = own ? own : f->m->global[MODEL_TOKEN_EMBD];
+    int r = forward_load(f, t, &f->head, e);
     if (r < 0)
         return r;
     if (first > f->n_tokens || n > f->n_tokens - first)

@@ -9,22 +9,26 @@
 
 enum { BATCH = FORWARD_BATCH, ITEM = 8 };
 
-/* Biases, norms and rotation of a token at position pos. */
+/* Biases, norms and rotation of a token at position pos; k and v: NULL where the layer has none of its own. */
 static void place(const struct forward *f, float *q, float *k, float *v, int pos)
 {
     const struct model_hparams *h = &f->own;
     const float *q_norm = f->w[MODEL_ATTN_Q_NORM], *k_norm = f->w[MODEL_ATTN_K_NORM];
     nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], h->qk_norm_after ? NULL : q_norm, h);
-    nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], h->qk_norm_after ? NULL : k_norm, h);
-    nn_values(v, f->w[MODEL_ATTN_V_BIAS], h);
+    if (k)
+        nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], h->qk_norm_after ? NULL : k_norm, h);
+    if (k)
+        nn_values(v, f->w[MODEL_ATTN_V_BIAS], h);
     const float *freqs = f->freqs + (model_has_window(h, f->layer) ? f->h->n_rot / 2 : 0);
     if (model_rotates(h, f->layer)) {
         nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
-        nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+        if (k)
+            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
     }
     if (h->qk_norm_after) {
         nn_heads(q, h->n_heads, NULL, q_norm, h);
-        nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
+        if (k)
+            nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
     }
     float scale = nn_query_scale(h, pos);
     for (size_t i = 0; scale != 1 && i < (size_t)(h->n_heads * h->head_dim); i++)
@@ -76,9 +80,24 @@ static void place_some(void *ctx, int begin, int end, int worker)
         float *q = b->q + i * f->q_len, *k = b->k + row * f->kv_len, *v = b->v + row * f->kv_len;
         for (size_t j = 0; f->own.out_gate && j < heads; j++)
             memcpy(q + j * dim, b->made + (i * heads + j) * 2 * dim, dim * sizeof *q);
-        if (!f->w[MODEL_ATTN_V])
+        if (f->w[MODEL_ATTN_K] && !f->w[MODEL_ATTN_V])
             memcpy(v, k, f->kv_len * sizeof *v);
-        place(f, q, k, v, (int)f->pos[s->first + i]);
+        place(f, q, f->w[MODEL_ATTN_K] ? k : NULL, v, (int)f->pos[s->first + i]);
+    }
+}
+
+/* Keys and values of a batch that later layers attend to, or of the layer that this one attends to. */
+static void keep(const struct span *s)
+{
+    const struct forward *f = s->f;
+    const struct batch *b = &f->b;
+    const int windowed = model_has_window(f->h, f->layer), shares = !f->w[MODEL_ATTN_K];
+    const size_t bytes = (size_t)s->n * f->kv_len * sizeof(float), at = (s->first - s->group) * f->kv_len;
+    if (!f->h->shared_kv || (!shares && model_kv_source(f->h, windowed) != f->layer))
+        return;
+    for (size_t i = 0; i < 2; i++) {
+        float *kept = f->kept + (((size_t)windowed * 2 + i) * f->cap_tokens + s->first) * f->kv_len, *now = (i ? b->v : b->k) + at;
+        memcpy(shares ? now : kept, shares ? kept : now, bytes);
     }
 }
 
@@ -93,8 +112,9 @@ static void make_plain(const struct span *s)
         { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate ? b->made : b->q, f->own.out_gate ? (size_t)q->dims[1] : f->q_len },
         { forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, b->k + at, f->kv_len },
         { forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, b->v + at, f->kv_len } };
-    forward_products(f, p, f->w[MODEL_ATTN_V] ? 3 : 2, b->norm, f->d, s->n);
+    forward_products(f, p, f->w[MODEL_ATTN_V] ? 3 : f->w[MODEL_ATTN_K] ? 2 : 1, b->norm, f->d, s->n);
     pool_for(f->pool, s->n, ITEM, place_some, (void *)(uintptr_t)s);
+    keep(s);
 }
 
 /* ---- latent attention ---- */

@@ -334,6 +334,8 @@ static void resident_out(void *ctx, int begin, int end, int worker)
     (void)worker;
     if (f->w[MODEL_SHARED_POST_NORM])
         forward_norm(f, out, out, f->w[MODEL_SHARED_POST_NORM], NULL, end - begin);
+    if (f->w[MODEL_FFN_POST_NORM] && model_is_lead(f->h, f->layer))
+        forward_norm(f, out, out, f->w[MODEL_FFN_POST_NORM], NULL, end - begin);
     for (int t = begin; t < end; t++, out += f->d) {
         float w = forward_residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], b->in + (size_t)t * f->d, f->h->d_model);
         float *x = b->x + (b->first + (size_t)t) * f->d;

@@ -48,6 +48,7 @@ struct forward {
     size_t row_bytes;          /* of bits, padded */
     float *freqs;              /* [2][n_rot / 2], of layers without a window and with one */
     float *global[MODEL_ROLES]; /* the model's own vectors */
+    void *mix;                 /* the matrix of layers' embeddings, likewise */
     void *head;                /* the output matrix, read when asked for */
     struct weights *weights;
     struct scratch *scratch;   /* [threads] */
@@ -56,6 +57,8 @@ struct forward {
     float *x;                  /* [n_tokens][d]: of the run */
     float *normed;             /* [n_tokens][d]: what the FFN sees, where there are experts, attention goes beside it or it shifts */
     float *values;             /* [n_tokens][d]: RWKV's of the first layer */
+    float *layered;            /* [n_tokens][layer_embd_all]: what layers see of embeddings of their own */
+    float *kept;               /* [2][2][cap_tokens][kv_len]: keys and values that later layers attend to, without a window and with one */
     float *sum;                /* the same: where what experts give is normed before it is added */
     size_t n_tokens, cap_tokens, cap_bits, cap_samples;
     uint8_t *active, *open;
@@ -89,6 +92,9 @@ struct forward {
 
 /* The layer's tensor of a role; NULL: it has none. Its data is f->w[r]. */
 const struct gguf_tensor *forward_tensor(const struct forward *f, enum model_role r);
+
+/* A matrix of the model's own, read whole into *data unless it is there. */
+int forward_load(const struct forward *f, const struct gguf_tensor *t, void **data, struct err *e);
 
 /* The form of activations that a matrix of this type is multiplied with. */
 enum kernels_act forward_form(const struct forward *f, uint32_t type);
@@ -144,6 +150,14 @@ void forward_ffn(struct forward *f);
 
 /* f->normed of all tokens, where there are experts, attention goes beside the FFN or the FFN sees the token before. */
 void forward_norm_all(struct forward *f);
+
+/* ---- forward_layer_embd.c ---- */
+
+/* f->layered of the run's tokens, from f->x as embedded. */
+int forward_layer_inputs(struct forward *f, struct err *e);
+
+/* x += what the layer makes of its embeddings. */
+void forward_layer_embd(struct forward *f);
 
 /* ---- forward_NAME.c ---- */
 

@@ -5,7 +5,6 @@
 
 void attention_need(const struct model_hparams *h, int layer, struct op_need *out)
 {
-    (void)layer;
     if (h->kv_rank) {
         latent_need(h, out);
         return;
@@ -14,6 +13,7 @@ void attention_need(const struct model_hparams *h, int layer, struct op_need *ou
     out->row = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
     out->kv = 2 * out->row;
     out->planes = 2;
+    out->shares = model_kv_layer(h, layer) != layer;
     out->made = h->out_gate ? (uint64_t)model_q_dim(h) : 0; /* queries with gates */
     out->heads = h->n_heads, out->head_dim = h->head_dim;
     out->rotates = 1;

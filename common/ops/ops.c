@@ -2,7 +2,7 @@
 #include "common/ops/ops.h"
 
 static void (*const needs[OP_KINDS])(const struct model_hparams *h, int layer, struct op_need *out) = {
-    [OP_JOIN] = join_need, [OP_FFN] = ffn_need,
+    [OP_EMBED] = embed_need, [OP_JOIN] = join_need, [OP_FFN] = ffn_need, [OP_LAYER_EMBD] = layer_embd_need,
 #define MIXER(kind, name, here) [OP_##kind] = name##_need,
 #include "common/model/operations.def"
 };
@@ -24,10 +24,10 @@ static void most(uint64_t *a, uint64_t b)
 static void add(struct op_need *m, const struct op_need *n)
 {
     most(&m->q, n->q), most(&m->kv, n->kv), most(&m->attn, n->attn), most(&m->latent, n->latent), most(&m->made, n->made);
-    most(&m->joined, n->joined), most(&m->shared, n->shared), most(&m->score_rows, n->score_rows);
+    most(&m->layered, n->layered), most(&m->joined, n->joined), most(&m->shared, n->shared), most(&m->score_rows, n->score_rows);
     most(&m->row, n->row), most(&m->state, n->state), most(&m->state_flops, n->state_flops);
     most(&m->moves, n->moves), most(&m->held, n->held);
-    m->planes += n->planes, m->states += n->states;
+    m->planes += n->shares ? 0 : n->planes, m->states += n->states;
     m->heads = m->heads > n->heads ? m->heads : n->heads;
     m->head_dim = m->head_dim > n->head_dim ? m->head_dim : n->head_dim;
     m->rotates |= n->rotates;
@@ -71,6 +71,8 @@ void ops_places(const struct model_hparams *h, int *out)
         struct op_need own;
         ops_mixer(h, l, &own);
         out[l] = n[own.states > 0];
-        n[own.states > 0] += own.states > 0 || own.planes > 0;
+        n[own.states > 0] += own.states > 0 || (own.planes > 0 && !own.shares);
     }
+    for (int l = 0; l < model_depth(h); l++)
+        out[l] = out[model_kv_layer(h, l)];
 }

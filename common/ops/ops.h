@@ -15,6 +15,7 @@ struct op_need {
     uint64_t attn;           /* what attention gives; latent: and what the output matrix sees */
     uint64_t latent;         /* queries as they are made, then their few elements */
     uint64_t made;           /* what else products give before it is a query or moves a state on */
+    uint64_t layered;        /* what layers see of embeddings of their own */
     uint64_t joined;         /* input of a layer that predicts further tokens */
     uint64_t shared;         /* gates and ups of an FFN that stays in memory */
     uint64_t score_rows;     /* of each worker, as long as the context */
@@ -25,6 +26,7 @@ struct op_need {
     uint64_t held;           /* of each worker, the most of a state that it moves on at once */
     /* Computed for each token, beside products */
     uint64_t state_flops;
+    int shares;              /* planes are another layer's, and none is kept */
     int heads, head_dim;     /* that attend to positions */
     int rotates;             /* queries and keys of heads are rotated or normed */
 };
@@ -47,7 +49,8 @@ void ops_most(const struct model_hparams *h, unsigned kinds, struct op_need *out
 /* 1: tokens can be taken back from every layer's state, where it has one. */
 int ops_take_back(const struct model_hparams *h);
 
-/* Which of the layers with keys and values, or with a state, a layer is: out[model_depth]. */
+/* Which of the layers with keys and values, or with a state, a layer is, or the one whose keys and values it attends to:
+ * out[model_depth]. */
 void ops_places(const struct model_hparams *h, int *out);
 
 /* Each operation's own; those that need nothing have none. h: as its layer has it (model_of_layer). */
@@ -55,6 +58,8 @@ void ops_places(const struct model_hparams *h, int *out);
 #include "common/model/operations.def"
 void latent_need(const struct model_hparams *h, struct op_need *out);
 void ffn_need(const struct model_hparams *h, int layer, struct op_need *out);
+void embed_need(const struct model_hparams *h, int layer, struct op_need *out);
+void layer_embd_need(const struct model_hparams *h, int layer, struct op_need *out);
 void join_need(const struct model_hparams *h, int layer, struct op_need *out);
 
 #endif

@@ -226,6 +226,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.attn = floats(&s, tokens, need.attn);
     b.latent = floats(&s, tokens, need.latent);
     b.made = floats(&s, tokens, need.made);
+    b.layered = floats(&s, tokens, need.layered);
     b.joined = floats(&s, tokens, need.joined);
     b.shared = floats(&s, tokens, need.shared);
     b.scores = mul(&s, threads * need.score_rows, floats(&s, 1, (uint64_t)c->context));
@@ -246,8 +247,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
-    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.made, b.joined, b.shared, b.scores, b.logits,
-                               b.ffn, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.made, b.layered, b.joined, b.shared,
+                               b.scores, b.logits, b.ffn, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
     add(&s, mul(&s, (uint64_t)b.blocks, b.entries));
@@ -259,6 +260,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         add(&s, mul(&s, inputs + 1, b.picked));
         add(&s, mul(&s, inputs, b.picked_act));
     }
+    if (h->n_experts == 0 && h->n_ff_lead > 0)
+        add(&s, b.hidden); /* what a FFN that stays in memory gives */
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);

@@ -145,7 +145,7 @@ struct budget_scratch {
     int rows;            /* tokens of those together: max(prefill_chunk, max_batch x experts used) */
     uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
-    uint64_t qkv, attn, latent, made, joined, shared; /* f32[tokens][the most of an operation]: struct op_need */
+    uint64_t qkv, attn, latent, made, layered, joined, shared; /* f32[tokens][the most of an operation]: struct op_need */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */

@@ -108,7 +108,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
 {
     double fan_in = 1 / sqrt((double)t->dims[0]);
     int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN ||
-                 r == MODEL_DELTA_OUT || r == MODEL_CONV_OUT || r == MODEL_SSM_OUT || r == MODEL_WKV_OUTPUT;
+                 r == MODEL_DELTA_OUT || r == MODEL_CONV_OUT || r == MODEL_SSM_OUT || r == MODEL_WKV_OUTPUT || r == MODEL_LAYER_OUT;
     t->mean = 0;
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
@@ -154,7 +154,7 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs || s->family->kinds;
     if (s->family->kinds && role == MODEL_ATTN_V)
-        return model_has_window(h, layer);
+        return (model_has_window(h, layer) || h->layer_embd) && model_role_at(h, role, layer) != MODEL_ABSENT;
     if (role == MODEL_OUT_SCALE)
         return model_role_at(h, role, layer) != MODEL_ABSENT;
     if (role == MODEL_OUTPUT)
@@ -397,6 +397,10 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
     if (s->family->kinds && (s->layers < 6 || s->window == 0))
         return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
+    if (!s->family->kinds && (s->layer_embd || s->shared_kv || s->narrow))
+        return err_set(e, ERR_USAGE, "--layer-embd, --shared-kv and --narrow are not known for --arch %s", s->family->arch);
+    if (s->narrow && (s->shared_kv == 0 || s->wide == 0 || s->experts > 0))
+        return err_set(e, ERR_USAGE, "--narrow needs --shared-kv and --wide, and no --experts");
     if (!s->family->delta && !s->family->ssm && (s->delta_heads > 0 || s->delta_dim > 0))
         return err_set(e, ERR_USAGE, "--delta-heads and --delta-dim are not known for --arch %s", s->family->arch);
     s->delta_heads = s->delta_heads ? s->delta_heads : s->kv_heads;
@@ -533,6 +537,12 @@ int cmd_random(int argc, char **argv)
           .help = "Make rows of 4,096 quantised blocks for each type and deviation, at the speed of the disk." },
         { .name = "wide", .type = OPT_INT, .dest = &s.wide, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
           .def = "4 * ff with experts of a width of their own, else ff", .help = "feed_forward_length." },
+        { .name = "layer-embd", .type = OPT_INT, .dest = &s.layer_embd, .min = 1, .max = MODEL_MAX_DIM, .arg = "N", .def = "none",
+          .help = "Elements of a token's embedding for each layer (gemma4's E2B and E4B)." },
+        { .name = "shared-kv", .type = OPT_INT, .dest = &s.shared_kv, .min = 1, .max = MODEL_MAX_LAYERS, .arg = "N", .def = "none",
+          .help = "The last N layers of gemma4 attend to keys and values of earlier ones." },
+        { .name = "narrow", .type = OPT_INT, .dest = &s.narrow, .min = 1, .max = MODEL_MAX_DIM, .arg = "N", .def = "as the others'",
+          .help = "feed_forward_length of the layers before those (E2B)." },
         { .name = "full-kv-heads", .type = OPT_INT, .dest = &s.full_kv_heads, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
           .def = "half of kv-heads", .help = "Key and value heads of gemma4's layers without a window." },
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,

@@ -91,7 +91,7 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
         { "attention.key_length", 2 * s->head_dim }, { "attention.value_length", 2 * s->head_dim },
         { "attention.key_length_swa", s->head_dim }, { "attention.value_length_swa", s->head_dim },
         { "rope.dimension_count", 2 * s->head_dim }, { "rope.dimension_count_swa", s->head_dim },
-        { "attention.shared_kv_layers", 0 }, { "embedding_length_per_layer_input", 0 },
+        { "attention.shared_kv_layers", s->shared_kv }, { "embedding_length_per_layer_input", s->layer_embd },
     };
     const char *a = s->family->arch;
     uint8_t kv[4 * MODEL_MAX_LAYERS], window[MODEL_MAX_LAYERS];
@@ -107,7 +107,12 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
     if (r < 0 || (r = make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
         return r;
     snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", a);
-    return make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
+    if ((r = make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e)) < 0 || !s->narrow)
+        return r;
+    for (int l = 0; l < s->layers; l++)
+        bytes_put32(kv + 4 * (size_t)l, (uint32_t)(l < s->layers - s->shared_kv ? s->narrow : s->wide));
+    snprintf(name, sizeof name, "%s.feed_forward_length", a);
+    return make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e);
 }
 
 /* Of recurrent layers; there are twice as many heads of values as of keys. */
@@ -314,7 +319,7 @@ int random_keys(struct make *m, struct shape *s, struct err *e)
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 ||
-        (f->ssm != 2 && (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0) ||
+        (f->ssm != 2 && !s->narrow && (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0) ||
         (r = (f->wkv == 6 ? put_wkv_6 : f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
         return r;
     m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;

@@ -65,6 +65,7 @@ struct dense_memory {
                                  * [tokens][n_heads][value_dim] */
     float *latent, *made;       /* as budget_scratch has them; or NULL. latent: [tokens][n_heads][nope_dim + n_rot], [tokens][q_rank] */
     float *scores;              /* f32[threads][heads at once][context] */
+    float *layered;             /* f32[tokens][layer_embd_all]: what layers see of a pass's embeddings of their own; or NULL */
     float *joined;              /* of a layer that predicts further tokens: f32[tokens][2 d_model]; or NULL */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
     float *shared;              /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead]; NULL where there are none */
@@ -130,7 +131,8 @@ struct dense_backend {
     int (*open)(const struct dense_config *c, struct dense **out, struct err *e);
     void (*close)(struct dense *d);
 
-    /* x[t] = row tokens[t].id of the embedding, scaled where the model does so. x: f32[n][d_model]. */
+    /* x[t] = row tokens[t].id of the embedding, scaled where the model does so. x: f32[n][d_model]. What layers see of embeddings of their
+     * own is made, and kept for layer_embd(). */
     int (*embed)(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e);
 
     /* A layer that predicts further tokens (DeepSeek-V3, arXiv:2412.19437, equation 21):
@@ -182,6 +184,10 @@ struct dense_backend {
      * without one; what it gives is normed where the layer has weights for that.
      * f32[n_tokens][d_model]; tmp: the same size, written to. Only where there is one. */
     int (*shared)(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e);
+
+    /* out[t] = what the layer makes of its embedding of the token and of x[t], normed (common/ops/layer_embd.h). f32[n][d_model];
+     * out is not x. Only for models that have such embeddings, of the tokens of the last embed(). */
+    int (*layer_embd)(struct dense *d, int layer, const float *x, int n, float *out, struct err *e);
 
     /* x[i] += v[i], or the model's residual_scale of it. f32[n][d_model]. */
     int (*add)(struct dense *d, float *x, const float *v, int n, struct err *e);

@@ -164,6 +164,7 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
     const struct dense_memory *m = &c->c.memory;
     const float *q_norm = cpu_vector(c, a->layer, MODEL_ATTN_Q_NORM), *k_norm = cpu_vector(c, a->layer, MODEL_ATTN_K_NORM);
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
+    const int own_kv = cpu_matrix(c, a->layer, MODEL_ATTN_K)->data != NULL;
     (void)worker;
     for (int t = begin; t < end; t++) {
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
@@ -172,25 +173,31 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         for (int i = 0; h->out_gate && i < h->n_heads; i++) /* gates stay where they are */
             memcpy(q + i * h->head_dim, m->made + ((size_t)t * (size_t)h->n_heads + (size_t)i) * 2 * (size_t)h->head_dim,
                    (size_t)h->head_dim * sizeof *q);
-        if (!cpu_matrix(c, a->layer, MODEL_ATTN_V)->data)
+        if (own_kv && !cpu_matrix(c, a->layer, MODEL_ATTN_V)->data)
             memcpy(v, k, (size_t)kv_dim * sizeof *v);
         nn_heads(q, h->n_heads, cpu_vector(c, a->layer, MODEL_ATTN_Q_BIAS), h->qk_norm_after ? NULL : q_norm, h);
-        nn_heads(k, h->n_kv_heads, cpu_vector(c, a->layer, MODEL_ATTN_K_BIAS), h->qk_norm_after ? NULL : k_norm, h);
-        nn_values(v, cpu_vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
+        if (own_kv)
+            nn_heads(k, h->n_kv_heads, cpu_vector(c, a->layer, MODEL_ATTN_K_BIAS), h->qk_norm_after ? NULL : k_norm, h);
+        if (own_kv)
+            nn_values(v, cpu_vector(c, a->layer, MODEL_ATTN_V_BIAS), h);
         if (model_rotates(h, a->layer)) {
             const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? c->c.h->n_rot / 2 : 0);
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
-            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
+            if (own_kv)
+                nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
         }
         if (h->qk_norm_after) {
             nn_heads(q, h->n_heads, NULL, q_norm, h);
-            nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
+            if (own_kv)
+                nn_heads(k, h->n_kv_heads, NULL, k_norm, h);
         }
         float scale = nn_query_scale(h, tok->pos);
         for (int i = 0; scale != 1 && i < q_dim; i++)
             q[i] *= scale;
-        store_kv(a, k, kv_dim, 0, tok);
-        store_kv(a, v, kv_dim, 1, tok);
+        if (own_kv)
+            store_kv(a, k, kv_dim, 0, tok);
+        if (own_kv)
+            store_kv(a, v, kv_dim, 1, tok);
     }
 }
 
@@ -346,7 +353,8 @@ static int plain_products(const struct cpu *c, int layer, struct acts *in, const
 {
     struct products qkv = { .reads = reads, .e = e };
     cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
-    cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
+    if (cpu_matrix(c, layer, MODEL_ATTN_K)->data)
+        cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
     if (cpu_matrix(c, layer, MODEL_ATTN_V)->data)
         cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_V), in, c->c.memory.v);
     return cpu_run_products(c, &qkv);
@@ -414,7 +422,7 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
     const struct cpu *c = cpu_of(d);
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; model_has_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
+        for (int value = 0; model_owns_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
             memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
                    (size_t)n * c->c.kv.row_bytes);
     return 0;
@@ -432,7 +440,7 @@ static int cpu_move_page(struct dense *d, int page, void *memory, int in, struct
     uint8_t *at = memory;
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; model_has_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
+        for (int value = 0; model_owns_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
             move(kv_row(c, l, value, (int64_t)page * SCHEDULE_KV_PAGE), at, bytes, in);
     return 0;
 }
@@ -483,6 +491,8 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
         x[i] *= scale;
     if (cpu_vector(c, -1, MODEL_EMBD_NORM))
         cpu_norms(c, cpu_vector(c, -1, MODEL_EMBD_NORM), cpu_vector(c, -1, MODEL_EMBD_NORM_BIAS), x, n, x);
+    if (c->c.h->layer_embd)
+        return cpu_layer_inputs(c, tokens, n, x, e);
     return cpu_matrix(c, -1, MODEL_POSITION_EMBD)->data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
@@ -615,5 +625,6 @@ const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .join = cpu_join, .norm = cpu_norm, .attention = cpu_attention,
     .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .move_page = cpu_move_page, .move_state = cpu_move_state,
     .keep_moves = cpu_keep_moves, .move_on = cpu_move_on,
-    .shift = cpu_shift, .receive = cpu_receive, .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
+    .shift = cpu_shift, .receive = cpu_receive, .route = cpu_route, .shared = cpu_shared, .layer_embd = cpu_layer_embd, .add = cpu_add,
+    .head = cpu_head,
 };

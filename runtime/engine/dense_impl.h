@@ -69,6 +69,10 @@ void cpu_norms(const struct cpu *c, const float *w, const float *bias, const flo
 void cpu_keep_moves(struct dense *d, const struct dense_moves *m);
 void cpu_move_on(struct dense *d, int seq, int from, int to);
 
+/* What layers see of the tokens' embeddings, from x as embedded; dense_backend.layer_embd. */
+int cpu_layer_inputs(const struct cpu *c, const struct engine_token *tokens, int n, const float *x, struct err *e);
+int cpu_layer_embd(struct dense *d, int layer, const float *x, int n, float *out, struct err *e);
+
 int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e);
 int cpu_receive(struct dense *d, int n, float *out, struct err *e);
 

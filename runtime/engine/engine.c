@@ -53,8 +53,9 @@ static void take_scratch(struct engine *g)
     g->pipe_memory = (struct pipeline_memory){ .reads = scratch(g, s->reads), .gather = scratch(g, s->gather),
                                                .entries = scratch(g, (uint64_t)s->blocks * s->entries),
                                                .predict = s->predict ? scratch(g, s->predict) : NULL };
-    if (g->h.n_experts > 0) {
+    if (g->h.n_experts > 0 || g->h.n_ff_lead > 0)
         g->mix = scratch(g, s->hidden);
+    if (g->h.n_experts > 0) {
         g->picked = scratch(g, s->picked);
         g->sums = scratch(g, s->picked);
         g->picked_q8 = scratch(g, s->picked_act);
@@ -124,6 +125,7 @@ static int open_dense(struct engine *g, struct err *e)
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
                                       .made = s->made ? scratch(g, s->made) : NULL,
+                                      .layered = s->layered ? scratch(g, s->layered) : NULL,
                                       .joined = s->joined ? scratch(g, s->joined) : NULL,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
     kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));

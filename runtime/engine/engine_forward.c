@@ -121,11 +121,19 @@ static int scale(struct engine *g, int layer, int n)
     return 0;
 }
 
+/* Whose neurons mixing tokens may hide the reads of: the layer's own, or of one that stays in memory those of the block after it where that
+ * is a FFN alone. -1: nobody's. */
+static int hidden_reads(const struct engine *g, int layer)
+{
+    int next = model_is_lead(&g->h, layer) ? engine_layer_after(g, layer) : layer;
+    return next == layer || (next >= 0 && graph_mixer(&g->h, next) == OP_KINDS) ? next : -1;
+}
+
 /* An operation of the graph. n and f are in xn, a is in acc, and so is f before it is shifted. */
 static int run_op(struct engine *g, int layer, const struct op *o, const struct engine_token *tokens, int n, struct err *e)
 {
     const struct dense_backend *b = g->dense->backend;
-    int r = 0, reads = model_is_lead(&g->h, layer) ? engine_layer_after(g, layer) : layer; /* what mixing tokens may hide */
+    int r = 0, reads = hidden_reads(g, layer);
     switch (o->kind) {
     case OP_ROUTE:
         return engine_route(g, layer, o->in[0] == OP_X, n, e);
@@ -140,6 +148,8 @@ static int run_op(struct engine *g, int layer, const struct op *o, const struct 
         return b->shift(g->dense, layer, tokens, g->acc, n, g->xn, e);
     case OP_FFN:
         return engine_ffn(g, layer, n, e);
+    case OP_LAYER_EMBD:
+        return (r = b->layer_embd(g->dense, layer, g->x, n, g->acc, e)) < 0 ? r : engine_add_residual(g, g->acc, n, e);
     case OP_SCALE:
         return scale(g, layer, n);
     default:

@@ -29,6 +29,9 @@ static const struct family {
       { BASE, EXPERTS, .n_lead = 1, .n_ff_lead = 128, .n_ff_shared = 96, .kv_rank = 12, .q_rank = 8, .nope_dim = 8, .value_dim = 8 } },
     { "gemma4", 96, "attn_norm attention add ffn_norm route ffn scale",
       { BASE, EXPERTS, .n_ff_shared = 96, .expert_norms = 1, .post_norms = 1, .out_scale = 1, .values_optional = 1 } },
+    { "gemma4-e", 128, "attn_norm attention add ffn_norm ffn layer_embd scale", /* the last layer is the first block */
+      { BASE, .n_lead = 2, .n_ff_lead = 128, .shared_kv = 3, .layer_embd = 8, .window = 8, .window_period = 3, .period_offset = 1,
+        .post_norms = 1, .out_scale = 1, .qk_norm = MODEL_QK_NORM_HEAD } },
     { "falcon", 64, "attn_norm_2 attention attn_norm add ffn", { BASE, .parallel = 1, .layer_norm = 1, .ffn_up = MODEL_FFN_UP_UNGATED } },
     { "opt", 64, "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },
     { "qwen35", 64, "attn_norm attention add ffn_norm ffn",
@@ -131,11 +134,14 @@ static int needs(const struct model_hparams *h)
     for (int l = 0; l < n; l++) {
         ops_mixer(h, l, &one);
         int kept = (one.planes > 0) + (one.states > 0);
+        int own = kept && !one.shares;
+        ok &= one.shares == (h->shared_kv && model_block_of(h, l) >= n - h->shared_kv);
         ok &= kept == (model_letter(h, l) != 'F') && (one.row > 0) == (one.planes > 0) && (one.state > 0) == (one.states > 0);
-        ok &= place[l] == seen[one.states > 0] && one.q <= all.q && one.row <= all.row && one.made <= all.made && one.state <= all.state;
+        ok &= place[l] == (own || !kept ? seen[one.states > 0] : place[model_kv_layer(h, l)]);
+        ok &= one.q <= all.q && one.row <= all.row && one.made <= all.made && one.state <= all.state;
         ok &= (one.score_rows > 0) == (one.heads > 0) && (one.heads > 0) == (one.planes > 0);
-        seen[one.states > 0] += kept;
-        planes += one.planes, states += one.states;
+        seen[one.states > 0] += own;
+        planes += own ? one.planes : 0, states += one.states;
     }
     const struct budget_model m = { .h = *h, .shapes = { .n_ff = h->n_ff, .n_parts = 1 } };
     const struct budget_choice c = { .context = 512, .max_batch = 3, .kv_f16 = 1, .prefill_chunk = 64, .threads = 2, .io_lanes = 1,

@@ -571,9 +571,17 @@ static void kinds(void)
     CHECK(gemma4(gemma_uneven, gemma_kv, NULL, 0, &h) == ERR_UNSUPPORTED && says("sliding_window_pattern"));
     CHECK(gemma4(gemma_windows, gemma_kv_uneven, NULL, 0, &h) == ERR_UNSUPPORTED && says("head_count_kv' is 4"));
     CHECK(gemma4(gemma_windows, gemma_kv, "block_count", 8, &h) == ERR_FORMAT && says("layer 7"));
-    CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 2, &h) == ERR_UNSUPPORTED && says("shared_kv_layers' is 2"));
-    CHECK(gemma4(gemma_windows, gemma_kv, "embedding_length_per_layer_input", 256, &h) == ERR_UNSUPPORTED &&
-          says("per_layer_input' is 256"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 2, &h) == ERR_FORMAT && says("shared_kv_layers' is 2"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 7, &h) == ERR_LIMIT && says("shared_kv_layers' is 7"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 1, &h) == 0 && h.shared_kv == 1);
+    CHECK(model_kv_layer(&h, 6) == 4 && model_kv_layer(&h, 5) == 5 && !model_owns_kv(&h, 6) && model_owns_kv(&h, 4));
+    CHECK(model_role_at(&h, MODEL_ATTN_K, 6) == MODEL_ABSENT && model_role_at(&h, MODEL_ATTN_Q, 6) == MODEL_REQUIRED);
+    CHECK(model_leaves_out(&h, "blk.6.attn_k.weight") && model_leaves_out(&h, "blk.6.attn_v.weight") &&
+          !model_leaves_out(&h, "blk.5.attn_k.weight") && !model_leaves_out(&h, "blk.6.attn_q.weight"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "embedding_length_per_layer_input", 256, &h) == 0 && h.layer_embd == 256);
+    CHECK(model_tensor_shape_at(&h, MODEL_LAYER_EMBD, -1, d) == 2 && d[0] == 7 * 256);
+    CHECK(gemma4(gemma_windows, gemma_kv, "embedding_length_per_layer_input", MODEL_MAX_DIM / 4, &h) == ERR_LIMIT &&
+          says("per_layer_input' is"));
     CHECK(gemma4(gemma_windows, gemma_kv, "rope.dimension_count_swa", 32, &h) == ERR_FORMAT && says("dimension_count_swa' is 32"));
     CHECK(gemma4(gemma_windows, gemma_kv, "attention.value_length", 16, &h) == ERR_UNSUPPORTED && says("value_length' is 16"));
 }

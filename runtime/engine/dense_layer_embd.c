@@ -1,0 +1,59 @@
+/* Embeddings of each layer on the processor. */
+#include "runtime/engine/dense_impl.h"
+
+#include "common/model/nn.h"
+#include "common/ops/layer_embd.h"
+
+struct each_token {
+    const struct cpu *cpu;
+    const struct engine_token *tokens;
+    int layer;
+};
+
+static void some_inputs(void *ctx, int begin, int end, int worker)
+{
+    const struct each_token *a = ctx;
+    const struct cpu *c = a->cpu;
+    const struct dense_matrix *table = cpu_matrix(c, -1, MODEL_LAYER_EMBD);
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        layer_embd_inputs(c->c.memory.layered + t * layer_embd_all(c->c.h), table->data + (size_t)a->tokens[t].id * table->row_bytes,
+                          table->type, cpu_vector(c, -1, MODEL_LAYER_MIX_NORM), c->c.h);
+}
+
+int cpu_layer_inputs(const struct cpu *c, const struct engine_token *tokens, int n, const float *x, struct err *e)
+{
+    struct each_token a = { c, tokens, -1 };
+    struct acts in = { .f32 = x, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
+    int r = cpu_one_product(c, cpu_matrix(c, -1, MODEL_LAYER_MIX), &in, c->c.memory.layered, e);
+    if (r < 0)
+        return r;
+    pool_for(c->c.pool, n, cpu_piece_of(c, n, (uint64_t)n * layer_embd_all(c->c.h) * sizeof *x), some_inputs, &a);
+    return 0;
+}
+
+static void some_gates(void *ctx, int begin, int end, int worker)
+{
+    const struct each_token *a = ctx;
+    const struct dense_memory *m = &a->cpu->c.memory;
+    const struct model_hparams *h = a->cpu->c.h;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        layer_embd_gate(m->made + t * (size_t)h->layer_embd, m->layered + t * layer_embd_all(h), a->layer, h);
+}
+
+int cpu_layer_embd(struct dense *d, int layer, const float *x, int n, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    struct each_token a = { c, NULL, layer };
+    struct acts in = { .f32 = x, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
+    struct acts gated = { .f32 = c->c.memory.made, .n_cols = c->c.h->layer_embd, .n_tokens = n, .q8 = c->c.memory.act };
+    int r = cpu_one_product(c, cpu_matrix(c, layer, MODEL_LAYER_GATE), &in, c->c.memory.made, e);
+    if (r < 0)
+        return r;
+    pool_for(c->c.pool, n, cpu_piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->layer_embd * sizeof *x), some_gates, &a);
+    if ((r = cpu_one_product(c, cpu_matrix(c, layer, MODEL_LAYER_OUT), &gated, out, e)) < 0)
+        return r;
+    cpu_norms(c, cpu_vector(c, layer, MODEL_LAYER_POST_NORM), NULL, out, n, out);
+    return 0;
+}

@@ -284,10 +284,10 @@ static int parse_down_type(const char *text, const struct inputs *in, int *type,
     if (!text)
         return 0;
     int ok = 1;
-    *type = !strcmp(text, "source") ? INPUTS_DOWN_SOURCE : quant_by_name(text);
-    if (*type != INPUTS_DOWN_SOURCE)
+    *type = !strcmp(text, "source") ? LAYOUTS_DOWN_SOURCE : quant_by_name(text);
+    if (*type != LAYOUTS_DOWN_SOURCE)
         ok = *type >= 0 && quant_traits((uint32_t)*type)->quant;
-    for (int l = 0; l < in->n_layers && *type == INPUTS_DOWN_SOURCE && !in->h.down_by_neuron; l++)
+    for (int l = 0; l < in->n_layers && *type == LAYOUTS_DOWN_SOURCE && !in->h.down_by_neuron; l++)
         ok = ok && quant_traits(in->layers[l].ffn_type[LAYOUT_DOWN])->quant;
     return ok ? 0 : err_set(e, ERR_USAGE, "--down-type: '%s' is not a type that rows can be stored in here", text);
 }

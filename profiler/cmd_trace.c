@@ -8,6 +8,7 @@
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
+#include "common/offline/floor/floor.h"
 #include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
 #include "profiler/trace/recorder.h"
@@ -25,7 +26,8 @@ static const struct opt_usage usage = {
     "is one "
     "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights "
     "are read "
-    "layer by layer, so the model may be larger than memory. With --silence a gated SiLU or GELU model gets thresholds of its neurons "
+    "layer by layer, so the model may be larger than memory. With --memory, a limit that no plan can keep is refused before anything is "
+    "traced. With --silence a gated SiLU or GELU model gets thresholds of its neurons "
     "first, and what is traced, and later packed and run, is the model with these. An interrupted run leaves OUT.partial; --resume "
     "continues it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
@@ -44,6 +46,8 @@ struct options {
     const char *model, *prompts, *out, *column, *shard, *cpu, *silence, *pre;
     uint64_t max_tokens, n_ctx, window, samples, silence_tokens;
     double share;                /* of neurons to be silent; 0: no thresholds */
+    uint64_t memory, floor;      /* of the plan to come: a limit, or 0; the least that any has */
+    int context, purpose;
     int act, act_type, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
 };
 
@@ -63,6 +67,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gating = -1, .gzip = 1,
                             .silence_tokens = THRESHOLDS_TOKENS };
+    const char *purposes[PLAN_PURPOSES + 1] = { NULL };
+    for (int i = 0; i < PLAN_PURPOSES; i++)
+        purposes[i] = plan_purpose_name((enum plan_purpose)i);
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.",
           .required = 1, .file = OPT_READ },
@@ -101,6 +108,13 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "none" },
         { "silence-tokens", 0, OPT_U64, &o->silence_tokens, "N", "thresholds follow from the corpus's first N tokens.", .def = "4096",
           .min = 1, .max = 1e9 },
+        { "memory", 0, OPT_SIZE, &o->memory, "SIZE", "the limit that is planned for: where it is below the floor, which the model's "
+          "header tells, nothing is traced, the exit status is 4, and a limit and a context that would do are named.",
+          .def = "none: the floor is said", .min = 1, .max = 9e18 },
+        { "context", 0, OPT_INT, &o->context, "N", "the context that is planned for: prompt and answer together.",
+          .def = "the model's, at most 4096", .min = 1, .max = MODEL_MAX_CONTEXT },
+        { "for", 0, OPT_CHOICE, &o->purpose, "COMMAND", "what is planned for: chat, serve and thermo-serve take memory beside the model.",
+          .def = "generate", .choices = purposes },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.",
@@ -126,12 +140,14 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 
 /* ---- what is said ---- */
 
-static struct js *describe(const struct trace_info *i, const struct recorder_sizes *s)
+static struct js *describe(const struct trace_info *i, const struct options *o, const struct recorder_sizes *s)
 {
     struct js *j = js_object();
     js_set_str(j, "model", i->h.name);
     js_set_str(j, "act", model_act_name(i->h.act));
     js_set_bool(j, "thresholds", i->h.thresholds);
+    js_set_u64(j, "floor_bytes", o->floor);
+    js_set_int(j, "context_tokens", o->context);
     js_set_str(j, "cpu", i->tier);
     js_set_str(j, "act_type", act_types[i->act_q8 ? ACT_TYPE_Q8 : ACT_TYPE_F32]);
     js_set_int(j, "shard", i->shard);
@@ -176,7 +192,7 @@ static int dry_run(const struct recorder *t, struct pool *pool, const struct opt
     recorder_sizes(t, &s);
     double flops = recorder_measure(t, pool), seconds = flops > 0 ? s.flop / flops : 0;
     if (o->json) {
-        struct js *j = describe(recorder_info(t), &s);
+        struct js *j = describe(recorder_info(t), o, &s);
         js_set_u64(j, "free_bytes", free_bytes);
         js_set_num(j, "flop", s.flop);
         js_set_num(j, "measured_flop_per_s", flops);
@@ -229,7 +245,7 @@ static int say_done(const struct recorder *t, const struct options *o, double se
     double rate = seconds > 0 ? (double)(i->n_tokens - resumed) / seconds : 0;
     if (o->json) {
         recorder_sizes(t, &s);
-        struct js *j = describe(i, &s);
+        struct js *j = describe(i, o, &s);
         js_set_str(j, "out", o->out);
         js_set_u64(j, "bytes", bytes);
         js_set_str(j, "model_hash", model);
@@ -345,6 +361,28 @@ static int silence(const struct options *o, const struct corpus_options *corpus,
     return r;
 }
 
+/* Is there a plan at all? Else an hour of tracing would be for nothing. */
+static int ask_floor(struct options *o, const struct model_given *given, struct err *e)
+{
+    const struct layouts_wish any = { LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, 0 };
+    struct floor_model *m = malloc(sizeof *m);
+    struct gguf *g = NULL;
+    char size[24];
+    int r = m ? gguf_open(o->model, &g, e) : err_set(e, ERR_NOMEM, "out of memory for the model's facts");
+    if (r == 0 && (r = floor_model_of(g, given, o->silence != NULL, m, e)) == 0) {
+        o->context = floor_context(&m->budget.h, o->context);
+        const struct floor_ask a = { o->memory, o->context, .max_batch = 1, .kv_f16 = 1, .purpose = (enum plan_purpose)o->purpose };
+        r = floor_ask(m, &any, &a, &o->floor, e);
+    }
+    if (r == 0 && !o->memory)
+        log_info("plans with --context %d%s%s will need %s (%llu bytes) at least; --memory SIZE would compare a limit now", o->context,
+                 o->purpose ? ", --for " : "", o->purpose ? plan_purpose_name((enum plan_purpose)o->purpose) : "",
+                 size_format(o->floor, size, sizeof size), (unsigned long long)o->floor);
+    gguf_close(g);
+    free(m);
+    return r;
+}
+
 int cmd_trace(int argc, char **argv)
 {
     struct options o;
@@ -363,7 +401,7 @@ int cmd_trace(int argc, char **argv)
     kernels_init(mask);
     file_catch_interrupt();
     const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE, NULL, 0 };
-    if ((r = gguf_open(o.model, &g, &e)) < 0 ||
+    if ((r = ask_floor(&o, &given, &e)) < 0 || (r = gguf_open(o.model, &g, &e)) < 0 ||
         (r = tokenizer_state_pre(g, o.pre, said, sizeof said, &e)) < 0 ||
         (r = model_open(g, &given, &m, &e)) < 0 ||
         (r = tokenizer_open(g, &tok, &e)) < 0)

@@ -111,45 +111,17 @@ struct hash128 inputs_order_hash(const struct inputs *in, enum layout_form form)
     return form == LAYOUT_TILES ? layout_order_hash(NULL, in->n_layers, in->n_blocks, in->h.n_ff) : in->order_hash;
 }
 
-int inputs_requantises(const struct inputs *in)
+void inputs_source(const struct inputs *in, struct layouts_source *out)
 {
-    int yes = 0;
-    for (int l = 0; l < in->n_layers && !in->h.down_by_neuron; l++)
-        yes |= quant_traits(in->layers[l].ffn_type[LAYOUT_DOWN])->block_elems > 1;
-    return yes;
-}
-
-/* What Down is stored in without a choice of type. */
-static uint32_t down_type_of(const struct inputs *in, uint32_t source, int down_type)
-{
-    if (down_type == INPUTS_DOWN_SOURCE || in->h.down_by_neuron || quant_traits(source)->block_elems == 1)
-        return source;
-    return quant_row_bytes(QUANT_Q8_0, (uint64_t)in->h.d_model) ? QUANT_Q8_0 : QUANT_F16;
+    *out = (struct layouts_source){ .h = &in->h, .n_layers = in->n_layers, .n_blocks = in->n_blocks };
+    for (int i = 0; i < in->n_layers; i++)
+        memcpy(out->type[i], in->layers[i].ffn_type, sizeof out->type[i]);
 }
 
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
                   struct layout *out, struct err *e)
 {
-    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES];
-    struct layout l;
-    struct layout_shapes s;
-    if (form == LAYOUT_TILES && (down_type >= 0 || in->h.down_by_neuron))
-        return err_set(e, ERR_USAGE, in->h.down_by_neuron ? "--form tiles: the model has Down by neuron, which every other form keeps" :
-                       "--form tiles keeps the source's Down; --down-type does not go with it");
-    layout_default(&l, form, in->layers[0].ffn_type);
-    for (int i = 0; i < in->n_layers; i++) {
-        memcpy(type[i], in->layers[i].ffn_type, sizeof type[i]);
-        if (form != LAYOUT_TILES)
-            type[i][LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : down_type_of(in, type[i][LAYOUT_DOWN], down_type);
-    }
-    int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])type, in->n_layers, e);
-    if (r == 0 && form == LAYOUT_TILES && inputs_requantises(in))
-        l.cluster_neurons = LAYOUT_TILE;
-    if (cluster_neurons)
-        l.cluster_neurons = cluster_neurons;
-    if (r == 0)
-        r = layout_derive(&l, in->h.d_model, in->h.n_ff, &s, e);
-    if (r == 0)
-        *out = l;
-    return r;
+    struct layouts_source m;
+    inputs_source(in, &m);
+    return layouts_one(&m, form, cluster_neurons, down_type, out, e);
 }

@@ -10,6 +10,7 @@
 #include "common/model/graph.h"
 #include "common/model/model.h"
 #include "common/model/predict.h"
+#include "common/offline/floor/layouts.h"
 #include "common/plan/budget.h"
 #include "common/plan/layout.h"
 
@@ -204,15 +205,10 @@ int inputs_budget_model(const struct inputs *in, const struct layout *l, struct 
 /* The hash of the neuron order that a pack of this form has: hot to cold, but in tiles the source's. */
 struct hash128 inputs_order_hash(const struct inputs *in, enum layout_form form);
 
-/* Has Down quant blocks in any layer, and are rows of it not stored by neuron? Then any form but tiles quantises it anew. */
-int inputs_requantises(const struct inputs *in);
+/* The model as far as its layouts ask; it borrows from `in`. */
+void inputs_source(const struct inputs *in, struct layouts_source *out);
 
-/* A layout for this model: form, cluster size (0: 64, or what tiles need), and types layer by layer. Gate and Up keep the source's,
- * in tiles Down does too, and ERR_USAGE where down_type says another or the file has Down by neuron. Else Down is stored by neuron:
- * in down_type; with -1 in the source's where it is a float type (rows can be turned into columns without loss) or the file has
- * Down by neuron already, else in Q8_0, or F16 where rows are not whole quant blocks of it; with INPUTS_DOWN_SOURCE in the source's
- * whatever it is. */
-#define INPUTS_DOWN_SOURCE (-2)
+/* layouts_one of it. */
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
                   struct layout *out, struct err *e);
 

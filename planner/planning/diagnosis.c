@@ -5,6 +5,7 @@
 
 #include "common/base/print.h"
 #include "common/cli/opt.h"
+#include "common/offline/floor/floor.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,23 +26,31 @@ int diagnosis_floor(const struct problem *p, const struct limits *lim, uint64_t 
     return r;
 }
 
-/* Largest context whose floor fits; 0: none. */
-static int largest_context(const struct problem *p, const struct limits *lim, int *context, struct err *e)
+struct asked {
+    const struct problem *p;
+    const struct limits *lim;
+};
+
+static int least_of(const void *of, const struct floor_ask *a, uint64_t *bytes, struct err *e)
 {
-    int low = 0, high = lim->context, r = 0;
-    while (low < high) {
-        struct limits at = *lim;
-        uint64_t bytes;
-        at.context = low + (high - low + 1) / 2;
-        if ((r = diagnosis_floor(p, &at, &bytes, e)) < 0)
-            return r;
-        if (bytes <= lim->memory_bytes)
-            low = at.context;
-        else
-            high = at.context - 1;
-    }
-    *context = low;
-    return 0;
+    const struct asked *x = of;
+    struct limits at = *x->lim;
+    at.context = a->context;
+    at.max_batch = a->max_batch;
+    return diagnosis_floor(x->p, &at, bytes, e);
+}
+
+static int tell_memory(const struct problem *p, const struct limits *lim, struct diagnosis *out, struct err *e)
+{
+    const struct asked x = { p, lim };
+    const struct floor_ask a = { lim->memory_bytes, lim->context, lim->max_batch, lim->kv_f16, lim->own_chunk ? lim->prefill_chunk : 0,
+                                 lim->purpose };
+    struct floor_near near = { 0 };
+    int r = floor_refuse(&a, least_of, &x, &near, e);
+    out->near_memory_bytes = near.memory_bytes;
+    out->near_memory_bytes_at_batch_1 = near.memory_bytes_at_batch_1;
+    out->near_context = near.context;
+    return r;
 }
 
 struct story {
@@ -61,40 +70,6 @@ static void say(struct story *s, const char *fmt, ...)
 static const char *size_text(uint64_t bytes, char *out, size_t len)
 {
     return size_format(bytes, out, len);
-}
-
-static int tell_memory(const struct problem *p, const struct limits *lim, struct diagnosis *out, struct story *s,
-                       struct err *e)
-{
-    char a[32], b[32];
-    uint64_t floor_bytes, one_batch;
-    int context, r;
-    if ((r = diagnosis_floor(p, lim, &floor_bytes, e)) < 0 || (r = largest_context(p, lim, &context, e)) < 0)
-        return r;
-    out->near_memory_bytes = floor_bytes;
-    out->near_context = context;
-    say(s, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context %d",
-        size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
-        (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
-    if (lim->purpose)
-        say(s, ", --for %s", plan_purpose_name(lim->purpose));
-    if (lim->max_batch > 1) {
-        struct limits one = *lim;
-        one.max_batch = 1;
-        if ((r = diagnosis_floor(p, &one, &one_batch, e)) < 0)
-            return r;
-        out->near_memory_bytes_at_batch_1 = one_batch;
-        say(s, " and --max-batch %d (%llu bytes with --max-batch 1)", lim->max_batch, (unsigned long long)one_batch);
-    }
-    if (lim->own_chunk)
-        say(s, "; the floor with a smaller --chunk is lower");
-    if (context > 0)
-        say(s, "; with that memory the largest --context is %d", context);
-    else
-        say(s, "; no context is small enough for that memory");
-    if (!lim->kv_f16 && context > 0)
-        say(s, " (--kv f16 halves what it takes)");
-    return 0;
 }
 
 /* Speed that the solver reaches with these limits and no lower bound on it; 0: no plan at all. */
@@ -201,8 +176,8 @@ int diagnosis_infeasible(struct problem *p, const struct limits *lim, unsigned c
         a.near_cores = 1;
         say(&s, "--cores leaves no core to compute with: give at least one core of some class");
     } else
-        r = tell_memory(p, lim, &a, &s, e);
-    if (r == 0 && out)
+        r = tell_memory(p, lim, &a, e);
+    if ((r == 0 || r == ERR_INFEASIBLE) && out)
         *out = a;
     return r < 0 ? r : err_set(e, ERR_INFEASIBLE, "%s", s.text);
 }

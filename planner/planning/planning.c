@@ -4,6 +4,7 @@
 
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
+#include "common/offline/floor/floor.h"
 #include "common/plan/plan_fit.h"
 #include "common/plan/rest.h"
 #include "common/plan/room.h"
@@ -25,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_CONTEXT 4096
 #define LARGE_READ      (256u << 10)
 #define EQUAL_PART      100 /* of an objective, that it may be more to count as equal */
 #define PROMPT_PART     33  /* likewise, for the sake of prompts */
@@ -601,10 +601,7 @@ static int note_requantised(const struct inputs *in, struct plan *plan, struct e
 
 int planning_context(const struct request *q, const struct inputs *in)
 {
-    int trained = in->h.n_ctx_train;
-    if (q->context > 0)
-        return q->context;
-    return trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    return floor_context(&in->h, q->context);
 }
 
 /* What a predicted limit costs in quality, as measured where all layers see one input; where they differ, what bounds it. */

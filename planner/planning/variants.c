@@ -204,73 +204,24 @@ void variants_done(struct variants *w)
 
 uint64_t variants_file_bytes(const struct inputs *in, const struct layout *l)
 {
-    struct layout_shapes s;
-    struct err e;
-    uint64_t sum = 0;
-    if (layout_derive(l, in->h.d_model, in->h.n_ff, &s, &e) < 0)
-        return 0;
-    for (int k = 0; k < in->n_layers; k++)
-        for (int i = 0; i < s.n_segments; i++)
-            sum += layout_of(&s, k)->segment_bytes[i];
-    return sum * (uint64_t)in->n_blocks;
+    struct layouts_source m;
+    inputs_source(in, &m);
+    return layouts_file_bytes(&m, l);
 }
 
-/* The layout padded, packed or both, as the request has it; packed only where that makes the file smaller. */
-static int add_layout(const struct request *q, const struct inputs *in, enum layout_form form,
-                      struct layout *out, int *n, struct err *e)
-{
-    struct layout l, packed;
-    int r = inputs_layout(in, form, q->cluster_neurons, q->down_type, &l, e);
-    if (r < 0)
-        return r;
-    packed = l;
-    packed.packed = 1;
-    int smaller = variants_file_bytes(in, &packed) < variants_file_bytes(in, &l);
-    if (q->packed != 1 || !smaller)
-        out[(*n)++] = l;
-    if (q->packed != 0 && smaller)
-        out[(*n)++] = packed;
-    return 0;
-}
-
-static int is_dense(const struct request *q, const struct inputs *in)
-{
-    return q->mode == PLAN_DENSE || (q->mode < 0 && !nn_is_sparse(&in->h));
-}
-
-static int check_tiles(const struct request *q, const struct inputs *in, struct err *e)
-{
-    int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
-    if (!tiles || is_dense(q, in) || (q->mode < 0 && in->h.thresholds))
-        return 0;
-    return err_set(e, q->for_pack ? ERR_INFEASIBLE : ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
-                   q->for_pack ? "--for-pack" : "--form tiles");
-}
-
-/* Tiles are what loses nothing in dense mode: other forms are planned there when they, or a type of Down, are asked for. */
 int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
-                 struct err *e)
+                     struct err *e)
 {
-    int r = check_tiles(q, in, e);
-    if (r < 0)
-        return r;
-    /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is
-     * one stream. */
-    int whole = q->mode == PLAN_DENSE || q->mode == PLAN_PREDICTED || !nn_is_sparse(&in->h);
-    const enum layout_form forms[] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
-                                       whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
-    *n = 0;
-    if (q->for_pack) {
-        out[(*n)++] = *q->for_pack;
-        return 0;
-    }
-    if (q->form == LAYOUT_TILES || (q->form < 0 && is_dense(q, in) && q->down_type == -1 && inputs_requantises(in)))
-        return add_layout(q, in, LAYOUT_TILES, out, n, e);
-    for (size_t i = 0; i < sizeof forms / sizeof *forms && r == 0; i++)
-        if (q->form < 0 || q->form == (int)forms[i])
-            r = add_layout(q, in, forms[i], out, n, e);
-    /* What thresholds save of narrow models may be less than what Down by neuron adds: then every neuron is read, as from tiles. */
-    if (r == 0 && q->mode < 0 && q->form < 0 && q->down_type == -1 && in->h.thresholds && inputs_requantises(in))
-        r = add_layout(q, in, LAYOUT_TILES, out, n, e);
-    return r;
+    const struct layouts_wish w = { q->mode, q->form, q->packed, q->down_type, q->cluster_neurons };
+    struct layouts_source m;
+    inputs_source(in, &m);
+    int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
+    if (tiles && !layouts_is_dense(&m, &w) && (q->mode >= 0 || !in->h.thresholds))
+        return err_set(e, q->for_pack ? ERR_INFEASIBLE : ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
+                       q->for_pack ? "--for-pack" : "--form tiles");
+    if (!q->for_pack)
+        return layouts_all(&m, &w, out, n, e);
+    out[0] = *q->for_pack;
+    *n = 1;
+    return 0;
 }

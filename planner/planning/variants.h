@@ -31,7 +31,7 @@ double variants_mixed_kl(const struct inputs *in, const int *inputs, int n, doub
 uint64_t variants_file_bytes(const struct inputs *in, const struct layout *l);
 
 /* Layouts worth comparing for a request; at most VARIANTS_LAYOUTS. */
-#define VARIANTS_LAYOUTS 8
+#define VARIANTS_LAYOUTS LAYOUTS_MOST
 #define VARIANTS_RECALL  0.99 /* where neither request nor predictors say one */
 int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
                  struct err *e);

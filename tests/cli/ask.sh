@@ -27,12 +27,14 @@ small() # NAME TRACE-FLAGS OF-GGUF-MAKE...: a random model and a short trace of 
     "$BIN/gguf-make" random -q --vocab 260 --context 256 "${@:3}" "$tmp/$1.gguf" > "$tmp/log" 2>&1 &&
         "$BIN/thermo-profile" trace -q --model "$tmp/$1.gguf" --prompts "$tmp/p.csv" --window-tokens 32 $2 --out "$tmp/$1.h5" > "$tmp/log" 2>&1 ||
         { cat "$tmp/log"; return 1; }
+    said=$("$BIN/thermo-profile" trace --model "$tmp/$1.gguf" --prompts "$tmp/p.csv" --dry-run $2 --out "$tmp/none.h5" 2>&1 > /dev/null)
+    echo "$said" | grep -qF "($(floor --model "$tmp/$1.gguf" --trace-flags "$2") bytes)" || { echo "$said"; return 1; }
     for options in '--context 64' '--context 200 --max-batch 2 --kv f32' '--context 100 --for chat'; do
         same_floor "$tmp/$1.gguf" "$tmp/$1.h5" "$2" $options || return 1
     done
 }
 head -n 3 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
-check "so is that of experts, with a lead" small experts '' --arch glm4moe --type q4_k --layers 2 --lead 1 --experts 4 --experts-used 2 --d-model 256 --heads 4 --ff 256
+check "so is that of experts, with a lead, and trace says it" small experts '' --arch glm4moe --type q4_k --layers 2 --lead 1 --experts 4 --experts-used 2 --d-model 256 --heads 4 --ff 256
 check "of a model made sparse" small silent '--silence 40%' --act silu --layers 2 --d-model 256 --heads 4 --ff 512
 unless_short check "of recurrent layers" small delta '' --arch qwen35moe --layers 4 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --experts 4 --experts-used 2
 unless_short check "of an activation that only the trace is told" small told '--act relu' --act silu --layers 2 --d-model 256 --heads 4 --ff 512
@@ -48,6 +50,41 @@ check "flags of the trace without the model: usage" says 2 'belongs to --model' 
 check "an activation that is none" says 2 "'gelu2' is no activation" "$P" solve --model "$model" --memory 18MiB --trace-flags '--act gelu2'
 check "no database without a model: usage" says 2 '--hardware FILE is required' "$P" solve --traces "$traces" --memory 18MiB --out "$tmp/x.json"
 check "no model of that name: unreadable" says 3 'none.gguf' "$P" solve --model "$tmp/none.gguf" --memory 18MiB
+
+# trace: by the same header and in the same words, before anything is read. The limit that it names is enough, the context too.
+trace() { "$BIN/thermo-profile" trace --model "$model" --prompts "$tmp/p.csv" --max-tokens 64 --out "$tmp/asked.h5" "$@"; }
+words() { sed -n 's/.*error: //p' "$1"; }
+same_words() # OPTIONS...
+{
+    rm -f "$tmp/asked.h5"
+    status 4 "$P" solve -q --model "$model" "$@" 2> "$tmp/a" > /dev/null && status 4 trace -q "$@" 2> "$tmp/b" > /dev/null || { cat "$tmp/a" "$tmp/b"; return 1; }
+    [ -n "$(words "$tmp/a")" ] && [ "$(words "$tmp/a")" = "$(words "$tmp/b")" ] && [ "$(echo "$tmp"/asked.h5*)" = "$tmp/asked.h5*" ] ||
+        { cat "$tmp/a" "$tmp/b"; return 1; }
+}
+refused()
+{
+    for options in '--context 400' '--context 512 --for chat' '--for thermo-serve' ''; do
+        same_words --memory 9MiB $options || return 1
+    done
+}
+check "trace refuses a limit below the floor in solve's words, and makes nothing" refused
+near() # limit and context that the refusal names
+{
+    local floor context
+    floor=$(trace -q --memory 9MiB --context 400 2>&1 | sed -n 's/.*the floor of \([0-9]*\) bytes.*/\1/p')
+    status 4 trace -q --memory $((floor - 1)) --context 400 2> "$tmp/log" && trace -q --dry-run --memory "$floor" --context 400 --json > "$tmp/out" &&
+        context=$(trace -q --memory 10MiB --context 400 2>&1 | sed -n 's/.*the largest --context is \([0-9]*\).*/\1/p') &&
+        trace -q --dry-run --memory 10MiB --context "$context" > /dev/null && status 4 trace -q --memory 10MiB --context $((context + 1)) 2> "$tmp/log" &&
+        python3 -c 'import json, sys; d = json.load(sys.stdin); assert d["floor_bytes"] == int(sys.argv[1]) and d["context_tokens"] == 400, d' "$floor" < "$tmp/out"
+}
+check "at the floor, and with the context that is named, it traces" near
+said_once() # where no limit is given
+{
+    trace --json > "$tmp/out" 2> "$tmp/log" && [ "$(grep -c 'plans with --context [0-9]* will need .* at least' "$tmp/log")" -eq 1 ] && [ -s "$tmp/asked.h5" ] &&
+        a=$(sed -n 's/.*(\([0-9]*\) bytes) at least.*/\1/p' "$tmp/log") && grep -q "\"floor_bytes\": $a," "$tmp/out" && [ "$a" = "$(floor --model "$model")" ] &&
+        trace --memory 1GiB > "$tmp/out" 2> "$tmp/log" && ! grep -q 'at least' "$tmp/log" || { cat "$tmp/log" "$tmp/out"; return 1; }
+}
+check "without a limit the floor is said once" said_once
 
 # thermocline: nothing is done, and each line that it names works.
 export XDG_CACHE_HOME=$tmp/cache

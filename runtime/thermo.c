@@ -98,12 +98,14 @@ struct thermo {
     struct engine_stats stats;
     struct report copied;   /* of work */
     uint64_t gave_way;      /* of the batch */
+    int unwritten;          /* of what the folder of prefixes is to have */
     struct adapting adapting;
     /* the stepping thread's */
     struct report work;
     struct engine_stats before; /* the step under way, and */
     int64_t step_ns;        /* its beginning; 0: none is */
     uint64_t n_made;        /* tokens */
+    int pages_left;         /* that the folder lacks, after the last pass */
     struct said *said;
     const struct output *from; /* whose text `said` is */
     struct thermo_top top[BATCH_TOP];
@@ -358,6 +360,14 @@ void thermo_wake(struct thermo *t)
     int was = errno;
     if (write(t->pipe[1], "", 1) < 0) /* full: it wakes anyway */
         errno = was;
+}
+
+int thermo_unwritten(struct thermo *t)
+{
+    pthread_mutex_lock(&t->lock);
+    int unwritten = t->unwritten;
+    pthread_mutex_unlock(&t->lock);
+    return unwritten;
 }
 
 void thermo_interrupt(struct thermo *t)
@@ -910,13 +920,18 @@ static void adapt(struct thermo *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+static void set_unwritten(struct thermo *t, int unwritten)
+{
+    pthread_mutex_lock(&t->lock);
+    t->unwritten = unwritten;
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* A pass, and what it took. */
 static int pass(struct thermo *t, struct err *e)
 {
     struct batch *b = &t->set.batch;
     struct report *w = &t->work;
-    if (t->set.store)
-        engine_store_prefixes(t->set.engine);
     uint64_t read = b->n_read, drawn = b->n_drawn;
     t->before = engine_stats(t->set.engine);
     t->step_ns = progress_now_ns();
@@ -933,6 +948,9 @@ static int pass(struct thermo *t, struct err *e)
     if (r > 0 && !b->reads)
         adapt(t);
     t->step_ns = 0;
+    t->pages_left = t->set.store && engine_store_prefixes(t->set.engine);
+    if (t->pages_left || (t->set.store && r))
+        set_unwritten(t, 1);
     return r;
 }
 
@@ -942,6 +960,7 @@ static void wait(struct thermo *t, int wait_ms)
     struct pollfd p = { .fd = t->pipe[0], .events = POLLIN };
     char drained[64];
     generate_set_idle(&t->set);
+    set_unwritten(t, t->pages_left);
     if (t->n_paused && (wait_ms < 0 || wait_ms > OFFER_MS))
         wait_ms = OFFER_MS;
     if (poll(&p, 1, wait_ms) > 0)

@@ -14,7 +14,7 @@
  * threads and the drive do.
  *
  * Threads: one thread at a time calls thermo_step; sinks are called in it. thermo_submit,
- * thermo_cancel, thermo_interrupt, thermo_wake, thermo_describe and the functions on text may be
+ * thermo_cancel, thermo_interrupt, thermo_wake, thermo_unwritten, thermo_describe and the functions on text may be
  * called from any thread at any time between open and close, also from a sink. thermo_submit renders
  * templates and finds tokens in the thread that calls it, one request at a time. thermo_interrupt may
  * be called from a signal handler. One process may open several models, one after another: the set of
@@ -219,6 +219,10 @@ THERMO_API void thermo_interrupt(struct thermo *t);
 /* A thermo_step that waits looks at once what there is to do, and waits on if it is nothing: a paused
  * sink would take its token now. Any thread. */
 THERMO_API void thermo_wake(struct thermo *t);
+
+/* 1: what --prefix-cache keeps of the texts so far is not all in its folder. A thermo_step that waits (wait_ms not 0) puts it there, also
+ * where nothing is open, and so does thermo_close; 0: all is there, or none is kept. Any thread. */
+THERMO_API int thermo_unwritten(struct thermo *t);
 
 /* What runs and what came of it, as a JSON object: configuration (model, threads, memory by item,
  * limits of requests), counts of requests, tokens, passes and reads, what passes took that read

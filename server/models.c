@@ -21,7 +21,6 @@
 #define WAITING 32   /* requests */
 #define NAME    128  /* bytes of a name, at most */
 #define LOOK_MS 50
-#define LAST_STEPS 4 /* without texts, for what --prefix-cache keeps of the last one */
 #define EVENTS  "text/event-stream"
 #define ENDING  "the server is about to end"
 
@@ -54,7 +53,6 @@ struct models {
     struct model *open, *opening, *last;
     struct wait *first, *granted;
     int n_waiting, uses;
-    int last_steps; /* still to be made */
     int boot, draining, stop; /* boot: the first is opened without a request */
     struct err boot_error;
     uint64_t limit, loads;    /* limit: of POST /memory; 0: none */
@@ -391,7 +389,6 @@ static void *keep(void *ctx)
         } else if (next && next == m->open) {
             grant(m);
         } else if (m->open && m->uses) {
-            m->last_steps = LAST_STEPS;
             step(m);
         } else if (m->open && (next || m->stop || (m->config.idle_s && progress_now_ns() >= idle_end(m)))) {
             unload(m);
@@ -399,8 +396,7 @@ static void *keep(void *ctx)
             break;
         } else if (next) {
             load(m, next);
-        } else if (m->open && m->last_steps) {
-            m->last_steps--;
+        } else if (m->open && thermo_unwritten(m->s->t)) {
             step(m);
         } else {
             rest(m);

@@ -1,6 +1,7 @@
 /* Tokens are sorted by their bytes, so that those with the same beginning are neighbours: a walk over them runs the grammar over each
  * beginning once, and a stack has the state behind each byte. Two lists: tokens that are text of a string, character by character, and all
- * others. In a string that may go on, which is where most tokens may come, the first list is known to be allowed as a whole. */
+ * others. In a string that may go on, which is where most tokens may come, the first list is known to be allowed as a whole. Where a
+ * character of some kinds leads on whichever it is, as within [^@]{1,9}, words of these kinds are told by their length alone. */
 #include "runtime/mask/mask.h"
 
 #include "common/base/utf8.h"
@@ -16,7 +17,17 @@
 
 struct word {
     int32_t id;
-    uint8_t same, n, chars; /* bytes that the word before begins with, too; of it; characters, of a plain one */
+    uint8_t same, n, chars, kinds; /* bytes that the word before begins with, too; of it; characters, and their kinds, of a plain one */
+};
+
+/* Kinds of characters; those of several bytes, of which all that begin with one of these bytes are valid: the rest is OTHER. */
+enum { OTHER = 7, KINDS };
+static const struct kind {
+    int n;                  /* bytes of a character */
+    unsigned char from[4], to[4]; /* of its first one; ends at 0 */
+} kinds[OTHER] = {
+    { 1, { 'a' }, { 'z' } }, { 1, { 'A' }, { 'Z' } }, { 1, { '0' }, { '9' } }, { 1, { ' ' }, { ' ' } },
+    { 1, { '!', ':', '[', '{' }, { '/', '@', '`', 0x7f } }, { 2, { 0xc3 }, { 0xdf } }, { 3, { 0xe4 }, { 0xec } },
 };
 
 /* Where words with a first byte begin, and their bytes. */
@@ -91,6 +102,20 @@ static uint8_t plain_chars(const char *s, size_t n)
     return chars;
 }
 
+static uint8_t kinds_of(const char *s, size_t n)
+{
+    uint8_t all = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        int at = c >= 0x80 && c < 0xc0 ? KINDS : OTHER;
+        for (int k = 0; k < OTHER && at == OTHER; k++)
+            for (int r = 0; r < 4 && kinds[k].from[r]; r++)
+                at = c >= kinds[k].from[r] && c <= kinds[k].to[r] ? k : at;
+        all |= at < KINDS ? (uint8_t)(1 << at) : 0;
+    }
+    return all;
+}
+
 static int fill(struct list *l, const struct sorted *v, int n, struct err *e)
 {
     uint32_t bytes = 0;
@@ -101,7 +126,8 @@ static int fill(struct list *l, const struct sorted *v, int n, struct err *e)
         int len = v[i].n + v[i].control;
         while (i && same < len && same < v[i - 1].n + v[i - 1].control && byte_of(&v[i], same) == byte_of(&v[i - 1], same))
             same++;
-        l->words[i] = (struct word){ v[i].id, same, (uint8_t)len, v[i].control ? 0 : plain_chars(v[i].s, v[i].n) };
+        l->words[i] = (struct word){ v[i].id, same, (uint8_t)len, v[i].control ? 0 : plain_chars(v[i].s, v[i].n),
+                                     kinds_of(v[i].s, v[i].n) };
         bytes += (uint32_t)len - same;
     }
     l->bytes = malloc(bytes + 1u);
@@ -304,13 +330,74 @@ static int step(struct mask *m, int *stack, int depth, unsigned char byte, struc
     return next == STATES_FULL ? err_set(e, ERR_LIMIT, "a schema of more places at once than the limit of memory") : next;
 }
 
+/* From a state, how many characters of the kinds `on` there may be, whichever they are; and kinds of which none may come before, between
+ * or behind them. */
+struct run {
+    int most, n;            /* chain[i]: behind i of them; from chain[n] on it is the same */
+    uint8_t on, off;
+    int chain[MASK_TOKEN + 2];
+};
+
+/* Every character that begins with this byte: does it lead from a state to `want`? Nothing is forgotten. */
+static int leads(struct mask *m, int state, const unsigned char *byte, int n, int want)
+{
+    int next = states_next(m->s, state, m->g->class[*byte]), last = -1, all = 1;
+    if (n == 1 || next <= STATES_DEAD)
+        return next == want;
+    for (int c = 0x80; c < 0xc0 && all; c++) {
+        unsigned char behind = (unsigned char)c;
+        if (m->g->class[c] != last)
+            all = leads(m, next, &behind, n - 1, want);
+        last = m->g->class[c];
+    }
+    return all;
+}
+
+static int kind_leads(struct mask *m, const struct kind *k, int state, int want)
+{
+    int last = -1;
+    for (int r = 0; r < 4 && k->from[r]; r++)
+        for (int c = k->from[r]; c <= k->to[r]; c++) {
+            unsigned char byte = (unsigned char)c;
+            if (m->g->class[c] != last && !leads(m, state, &byte, k->n, want))
+                return 0;
+            last = m->g->class[c];
+        }
+    return 1;
+}
+
+/* By its bytes a letter stands for all. */
+static void find_run(struct mask *m, int state, struct run *out)
+{
+    int *chain = out->chain, next;
+    *out = (struct run){ .chain = { state } };
+    while (out->most < MASK_TOKEN && (next = states_next(m->s, chain[out->n], m->g->class['e'])) > STATES_DEAD) {
+        chain[out->n + 1] = next;
+        out->most = next == chain[out->n] ? MASK_TOKEN : out->most + 1;
+        out->n += next != chain[out->n];
+    }
+    for (int k = 0; k < OTHER && out->most > 1; k++) {
+        int on = 1, off = 1;
+        for (int i = 0; i <= out->n && i < MASK_TOKEN && (on || off); i++) {
+            int want = i < out->n ? chain[i + 1] : out->most == MASK_TOKEN ? chain[i] : STATES_DEAD;
+            on = on && kind_leads(m, &kinds[k], chain[i], want);
+            off = off && kind_leads(m, &kinds[k], chain[i], STATES_DEAD);
+        }
+        out->on |= (uint8_t)(on << k);
+        out->off |= (uint8_t)((off && !on) << k);
+    }
+}
+
 /* Words of a list that may come after stack[0]; how many. */
 static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits, struct err *e)
 {
+    struct run run = { 0 };
     int n = 0, next;
     const int32_t *known = states_known(m->s);
     const uint8_t *class = m->g->class;
     size_t n_classes = (size_t)m->g->n_classes;
+    if (l == &m->w->plain)
+        find_run(m, stack[0], &run);
     for (int first = 0; first < 256; first++) {
         int i = l->first[first].word, end = l->first[first + 1].word, live = 0;
         const unsigned char *b = l->bytes + l->first[first].bytes;
@@ -322,22 +409,35 @@ static int walk(struct mask *m, const struct list *l, int *stack, uint64_t *bits
             return next;
         for (; i < end; i++) {
             struct word w = l->words[i];
-            if (w.same <= live || w.same == 0) {
-                int d = w.same;
-                for (const unsigned char *c = b; d < w.n; d++, c++) {
-                    next = known[(size_t)stack[d] * n_classes + class[*c]];
-                    if (next < 0 && (next = step(m, stack, d, *c, e)) < 0)
-                        return next;
-                    if (next == STATES_DEAD)
-                        break;
-                    stack[d + 1] = next;
-                }
-                live = d;
-                if (d == w.n) {
-                    bits[w.id / 64] |= (uint64_t)1 << w.id % 64;
-                    n++;
-                }
+            if (run.on && !(w.kinds & ~(run.on | run.off))) { /* told by kinds and length; of its bytes no more is known than before */
+                uint64_t may = !(w.kinds & run.off) && w.chars <= run.most;
+                bits[w.id / 64] |= may << w.id % 64;
+                n += (int)may;
+                live = w.same < live ? w.same : live;
+                b += w.n - w.same;
+                continue;
             }
+            int d = w.same, control = 0;
+            const unsigned char *c = b;
+            if (w.same > live) { /* behind one that was told so */
+                size_t len;
+                c = (const unsigned char *)m->w->piece(m->w->ctx, w.id, &len, &control) + (d = live);
+            }
+            for (; d < w.n; d++, c++) {
+                next = known[(size_t)stack[d] * n_classes + class[*c]];
+                if (next < 0 && (next = step(m, stack, d, *c, e)) < 0)
+                    return next;
+                if (next == STATES_DEAD)
+                    break;
+                stack[d + 1] = next;
+            }
+            live = d;
+            if (d == w.n) {
+                bits[w.id / 64] |= (uint64_t)1 << w.id % 64;
+                n++;
+            }
+            for (; d < w.n && i + 1 < end && l->words[i + 1].same > live; w = l->words[++i]) /* so do these begin, of which none may come */
+                b += w.n - w.same;
             b += w.n - w.same;
         }
     }

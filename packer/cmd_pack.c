@@ -79,10 +79,11 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .arg = "N",
           .min = 0,
           .max = 1e6,
-          .def = "128",
+          .def = "0",
           .help =
               "When a tensor changes type, run this many tokens of the traced corpus through the source and "
-              "through the pack, and print how their logits differ, and how long that took; 0 leaves it out." },
+              "through the pack, and print how their logits differ, and how long that took; 0 leaves it out: "
+              "'thermo-pack verify --model FILE --traces FILE PACK' does it later." },
         { .name = "predictors",
           .type = OPT_CHOICE,
           .dest = &a->predictors,
@@ -247,6 +248,8 @@ static void report_text(const struct build *b, const struct build_report *r, con
     report_changes(b, r);
     if (q)
         quality_print(q);
+    else if (changes_anything(b))
+        print("their effect on logits was not measured; 'thermo-pack verify --model FILE --traces FILE PACK' does\n");
 }
 
 /* Read the finished file back and compare. */
@@ -312,7 +315,7 @@ static int run(const struct args *a, struct err *e)
 int cmd_pack(int argc, char **argv)
 {
     int cpus[POOL_MAX_THREADS];
-    struct args a = { .quality_tokens = 128, .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
+    struct args a = { .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
     struct err e = { 0 };
     int r = parse(&a, argc, argv, &e);
     if (r > 0)

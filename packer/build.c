@@ -1,7 +1,7 @@
 /* Order of the file: metadata, types where layers differ in them, dense tensors as the forward pass meets them, neuron order,
  * predictors, segments layer by layer, checksums of clusters and of units, provenance. One FFN's matrices and one panel are in memory
  * at a time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
-#include "packer/build.h"
+#include "packer/build_impl.h"
 
 #include "common/base/bytes.h"
 #include "common/base/file_behind.h"
@@ -15,7 +15,6 @@
 #include "common/pack/pack.h"
 #include "common/pack/unit_check.h"
 #include "packer/dense.h"
-#include "packer/write.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,19 +24,6 @@
 #define PIECE (1u << 20)
 
 static const enum model_role ffn_roles[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
-
-struct work {
-    const struct build *b;
-    struct writer *w;
-    struct build_report *report;
-    struct progress progress;
-    uint8_t *piece;                     /* [PIECE] */
-    uint8_t *matrix[LAYOUT_ROLES];      /* one FFN's source matrices */
-    uint64_t *checks;                   /* [layer][block][part][cluster] */
-    uint32_t *unit_checks;              /* [layer][block][part][unit] */
-    uint64_t identity;
-    struct neurons *neurons;
-};
 
 static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, int role)
 {
@@ -61,9 +47,17 @@ static int interrupted(struct err *e)
     return file_interrupted() ? err_set(e, ERR_INTR, "interrupted; nothing was written") : 0;
 }
 
+static int dense_written(void *ctx, const struct gguf_tensor *t, uint64_t done, struct err *e)
+{
+    struct work *k = ctx;
+    consume_packed(k->b->consume, t, done);
+    return consume_due(k->b->consume, 0) ? build_save(k, e) : 0;
+}
+
 static int put_dense(struct work *k, struct err *e)
 {
-    const struct dense_job j = { k->b->source, k->w, k->b->pool, k->b->orders, &k->progress };
+    const struct dense_job j = { .source = k->b->source, .w = k->w, .pool = k->b->pool, .orders = k->b->orders, .progress = &k->progress,
+                                 .written = k->b->consume ? dense_written : NULL, .ctx = k };
     return dense_put_all(&j, &k->report->dense_bytes, e);
 }
 
@@ -162,21 +156,34 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     return r;
 }
 
+/* Where the source is consumed: what is not saved yet is, where this FFN comes with more than a step; then it is there. */
+static int put_consumed(struct work *k, int layer, int block, struct err *e)
+{
+    uint64_t bytes[LAYOUT_ROLES], sum = 0, blocks = (uint64_t)model_ffn_blocks(&k->b->source->model->h);
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        sum += bytes[role] = ffn_tensor(k->b, layer, role)->bytes / blocks;
+    int r = consume_due(k->b->consume, sum) ? build_save(k, e) : 0;
+    if (r < 0 || (r = put_ffn(k, layer, block, e)) < 0)
+        return r;
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        consume_packed(k->b->consume, ffn_tensor(k->b, layer, role), ((uint64_t)block + 1) * bytes[role]);
+    k->ffns++;
+    return consume_due(k->b->consume, 0) ? build_save(k, e) : 0;
+}
+
 static int put_all_neurons(struct work *k, struct err *e)
 {
     const struct model_hparams *h = &k->b->source->model->h;
-    for (int l = 0; l < h->n_layers; l++) {
-        for (int b = 0; b < model_ffn_blocks(h); b++) {
-            int r = put_ffn(k, l, b, e);
-            if (r < 0)
-                return r;
+    uint64_t blocks = (uint64_t)model_ffn_blocks(h);
+    int r = 0;
+    for (uint64_t n = k->ffns; n < (uint64_t)h->n_layers * blocks && r == 0; n++)
+        r = (k->b->consume ? put_consumed : put_ffn)(k, (int)(n / blocks), (int)(n % blocks), e);
+    for (int l = 0; l < h->n_layers && r == 0; l++)
+        for (int role = 0; role < LAYOUT_ROLES; role++) {
+            k->report->total.error2[role] += k->report->layers[l].error2[role];
+            k->report->total.weight2[role] += k->report->layers[l].weight2[role];
         }
-        for (int r = 0; r < LAYOUT_ROLES; r++) {
-            k->report->total.error2[r] += k->report->layers[l].error2[r];
-            k->report->total.weight2[r] += k->report->layers[l].weight2[r];
-        }
-    }
-    return 0;
+    return r;
 }
 
 /* ---- predictors ---- */
@@ -270,6 +277,24 @@ static uint64_t count_predictors(const struct build *b, uint64_t *bytes)
         if (wanted(b, &list[i]))
             n_wanted++, *bytes += list[i].bytes + 1024; /* head, curve and rounding */
     return n_wanted;
+}
+
+struct hash128 build_config(const struct build *b)
+{
+    const struct hash128 all[] = { b->model_hash, b->order_hash, layout_hash(&b->shapes.l), b->better_hash,
+                                   b->trace ? trace_info(b->trace)->content_hash : b->model_hash };
+    int n = 0;
+    const struct trace_predictor *list = b->predictors ? trace_predictors_list(b->predictors, &n) : NULL;
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
+    hash_update_str(h, THERMO_VERSION);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        hash_update_u64(h, all[i].lo);
+        hash_update_u64(h, all[i].hi);
+    }
+    for (int i = 0; i < n; i++)
+        hash_update_u32(h, (uint32_t)wanted(b, &list[i]));
+    return hash_final128(h);
 }
 
 static int put_all_predictors(struct work *k, struct err *e)
@@ -469,6 +494,13 @@ static uint64_t source_bytes(const struct build *b, uint64_t *largest_ffn)
     return sum;
 }
 
+uint64_t build_largest_ffn(const struct build *b)
+{
+    uint64_t ffn;
+    source_bytes(b, &ffn);
+    return ffn;
+}
+
 void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes)
 {
     const struct layout_shapes *s = &b->shapes;
@@ -545,20 +577,35 @@ static int open_writer(struct work *k, struct err *e)
     uint64_t bytes, n = count_predictors(b, &bytes);
     uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shapes.n_segments + n + 8);
     k->identity = f.identity;
+    if (r == 0 && b->consume)
+        return build_load(k, &f, entries, e);
     return r < 0 ? r : write_open(b->out_path, &f, entries, &k->w, e);
+}
+
+/* What comes before the neurons, of which an interrupted run may have written some or all. */
+static int put_before_neurons(struct work *k, struct err *e)
+{
+    int r = 0;
+    if (k->ffns)
+        return 0;
+    if (!k->loaded && ((r = put_meta(k, e)) < 0 || (r = put_types(k, e)) < 0))
+        return r;
+    if ((r = put_dense(k, e)) < 0 || (k->b->consume && (r = build_save(k, e)) < 0))
+        return r;
+    r = put_numbers(k, PACK_ORDER, k->b->orders, n_ffn(k->b) * (uint64_t)k->b->shapes.n_ff, 4, e);
+    return r < 0 ? r : put_all_predictors(k, e);
 }
 
 int build_run(const struct build *b, struct build_report *report, struct err *e)
 {
-    uint64_t ffn, neurons = n_ffn(b) * (uint64_t)b->shapes.n_ff;
+    uint64_t ffn;
     struct work k = { .b = b, .report = report };
     *report = (struct build_report){ 0 };
     int64_t start = progress_now_ns();
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
     int r = take_buffers(&k, e);
-    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_types(&k, e)) == 0 &&
-        (r = put_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
-        (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
+    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_before_neurons(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
+        (!b->consume || ((r = build_save(&k, e)) == 0 && (r = consume_rest(b->consume, e)) == 0)) &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks,
                          n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, 8, e)) == 0 &&
         (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_units(b), 4, e)) == 0)
@@ -566,6 +613,8 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     if (r == 0) {
         report->memory_bytes = ffn + neurons_memory(k.neurons) + FILE_BEHIND_BYTES;
         r = write_commit(k.w, &report->file_bytes, e);
+        if (r == 0 && b->consume)
+            consume_finished(b->consume);
         report->dense_stored_bytes = report->file_bytes - report->neuron_bytes;
     } else {
         write_abort(k.w);

@@ -6,6 +6,7 @@
 #include "common/offline/trace/trace.h"
 #include "common/offline/trace/trace_predict.h"
 #include "common/plan/plan.h"
+#include "packer/consume.h"
 #include "packer/neurons.h"
 #include "packer/source.h"
 
@@ -25,6 +26,7 @@ struct build {
     struct layout_shapes shapes;
     struct pool *pool;
     uint64_t panel_bytes;
+    struct consume *consume;        /* NULL: the source stays */
 };
 
 struct build_report {
@@ -37,8 +39,13 @@ struct build_report {
 /* Sizes before anything is written: an upper bound of the file and of working memory. */
 void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes);
 
+uint64_t build_largest_ffn(const struct build *b); /* of one block, in the source */
+
 /* Prints these, and the space that is free for the file, as text or as JSON. */
 int build_dry_run(const struct build *b, int json, struct err *e);
+
+/* Of all that the pack's bytes depend on. */
+struct hash128 build_config(const struct build *b);
 
 int build_run(const struct build *b, struct build_report *report, struct err *e);
 

@@ -16,7 +16,7 @@
 struct args {
     const char *model, *traces, *plan, *out, *requant_from;
     uint64_t quality_tokens;
-    int threads, dry_run, json, predictors;
+    int threads, dry_run, json, predictors, consume;
 };
 
 /* --predictors: what it takes from the trace, by choice. */
@@ -64,6 +64,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .dest = &a->out,
           .arg = "FILE",
           .file = OPT_WRITE,
+          .beside = ".partial",
           .help = "Where the packed model goes; replaced whole or not at all.",
           .required = 1 },
         { .name = "requant-from",
@@ -93,6 +94,12 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "Which of the trace's predictors go in: those that see the FFN's input, the transformer block's input, "
                   "the residual; or of each layer those that the plan uses, under any of its limits (other plans may "
                   "need more)." },
+        { .name = "consume",
+          .type = OPT_FLAG,
+          .dest = &a->consume,
+          .help = "Free the model's disk blocks as they are packed, so that no room for a second copy is needed: of --model the header "
+                  "stays, marked with the pack's name. Refused where the file may be another's to lose. Interrupted, the same "
+                  "command goes on; until the first block is freed the model is whole." },
         { .name = "threads",
           .type = OPT_INT,
           .dest = &a->threads,
@@ -111,6 +118,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     int n_pos = 0, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-pack pack --help", argv[1]);
+    if (r == 0 && a->consume && a->quality_tokens)
+        return err_set(e, ERR_USAGE, "--quality-tokens compares with the model, which --consume leaves no weights: give one of them");
     return r;
 }
 
@@ -131,10 +140,12 @@ struct inputs {
     struct hash128 better_hash;
     uint32_t *orders;
     struct pool *pool;
+    struct consume *consume;
 };
 
 static void close_inputs(struct inputs *in)
 {
+    consume_free(in->consume);
     pool_free(in->pool);
     free(in->orders);
     gguf_close(in->better);
@@ -158,6 +169,8 @@ static int take_orders(struct inputs *in, const struct args *a, struct err *e)
 static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
 {
     int r;
+    if (a->consume && (r = consume_new(a->model, &in->consume, e)) < 0)
+        return r;
     if ((r = plan_read(a->plan, &in->plan, e)) < 0 || (r = trace_open(a->traces, &in->trace, e)) < 0)
         return r;
     const struct trace_info *t = trace_info(in->trace);
@@ -170,7 +183,7 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
     if (a->predictors > NONE && !in->predictors)
         return err_set(e, ERR_USAGE, "--predictors %s: '%s' holds none; 'thermo-profile predictors' makes them",
                        predictor_choices[a->predictors], a->traces);
-    if ((r = source_open(&in->source, a->model, in->trace, e)) < 0)
+    if ((r = (a->consume ? source_open_consumed : source_open)(&in->source, a->model, in->trace, e)) < 0)
         return r;
     if (a->requant_from) {
         if ((r = gguf_open(a->requant_from, &in->better, e)) < 0 || (r = model_split(in->better, &in->source.model->h, e)) < 0 ||
@@ -211,7 +224,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
                          .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .planned_predictors = a->predictors == PLANNED,
-                         .panel_bytes = 256u << 20 };
+                         .panel_bytes = 256u << 20, .consume = in->consume };
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shapes, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);
@@ -285,22 +298,49 @@ static int report_json(const struct build *b, const struct build_report *r, cons
     return ret;
 }
 
+/* Has an earlier run ended just before it could say so? */
+static int is_there(const struct build *b, const char *out)
+{
+    struct pack *p = NULL;
+    struct err ignored = { 0 };
+    int same = pack_open(out, &p, &ignored) == 0 && hash_equal(p->model_hash, b->model_hash) && hash_equal(p->order_hash, b->order_hash) &&
+               hash_equal(p->layout_hash, layout_hash(&b->shapes.l));
+    pack_close(p);
+    return same && consume_done(b->consume, out);
+}
+
+static int build(struct build *b, const struct args *a, struct build_report *report, struct err *e)
+{
+    uint64_t file, memory, unit;
+    build_estimate(b, &file, &memory);
+    if (!b->consume) {
+        int r = file_enough_space(a->out, file, e);
+        return r < 0 ? r : build_run(b, report, e);
+    }
+    unit = build_largest_ffn(b);
+    int r = consume_begun(b->consume, a->out, e);
+    if (r < 0 || (r = file_enough_space(a->out, consume_space(b->consume, a->out, file, unit), e)) < 0)
+        return r;
+    r = consume_begin(b->consume, b->source, a->out, build_config(b), e);
+    return r < 0 ? r : build_run(b, report, e);
+}
+
 static int run(const struct args *a, struct err *e)
 {
     struct inputs in = { 0 };
     struct build b;
     struct build_report report = { 0 };
     struct quality quality = { 0 };
-    uint64_t file, memory;
     int r = open_inputs(&in, a, e);
     if (r == 0)
         r = prepare(&b, &in, a, e);
     if (r == 0 && a->dry_run) {
         r = build_dry_run(&b, a->json, e);
+    } else if (r == 0 && a->consume && is_there(&b, a->out)) {
+        log_info("'%s' is there already, and has consumed '%s'", a->out, a->model);
     } else if (r == 0) {
-        build_estimate(&b, &file, &memory);
         int compare = a->quality_tokens > 0 && changes_anything(&b);
-        if ((r = file_enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0 && compare)
+        if ((r = build(&b, a, &report, e)) == 0 && compare)
             r = measure(&b, a->quality_tokens, &quality, e);
         if (r == 0 && a->json)
             r = report_json(&b, &report, compare ? &quality : NULL, e);

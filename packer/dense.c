@@ -16,6 +16,7 @@
 struct item {
     const struct gguf_tensor *t;
     struct write_entry entry;
+    uint64_t from;               /* bytes of it that an interrupted run has written */
     int layer, by_neuron, ahead; /* by_neuron: reordered as the neurons are; ahead: compressed into memory */
     size_t piece;                /* bytes that are read together */
     uint8_t *data;               /* [room], len of them used: compressed */
@@ -95,7 +96,7 @@ static int order_bias(const struct dense_job *j, uint8_t *piece, int layer, int 
 static int each_piece(const struct dense *d, const struct item *i, uint8_t *piece,
                       int (*fn)(void *ctx, const void *data, size_t len, struct err *e), void *ctx, struct err *e)
 {
-    for (uint64_t at = 0; at < i->t->bytes;) {
+    for (uint64_t at = i->from; at < i->t->bytes;) {
         size_t n = i->t->bytes - at < i->piece ? (size_t)(i->t->bytes - at) : i->piece;
         int r;
         if ((r = interrupted(e)) < 0 || (r = source_read(d->j->source, i->t, piece, n, e)) < 0 ||
@@ -121,6 +122,8 @@ static int choose_codec(const struct dense *d, struct item *i, uint8_t *piece)
 {
     uint64_t packed = 0;
     struct zstream *z;
+    if (i->from)
+        return 0; /* some of it was written as it is */
     size_t len = i->t->bytes < i->piece ? (size_t)i->t->bytes : i->piece;
     int r = gguf_read_ahead(d->j->source->gguf, i->t, piece, len, &i->err); /* a codec, no bytes, depends on it */
     if (r == 0 && i->by_neuron)
@@ -195,11 +198,20 @@ static void some_items(void *ctx, int begin, int end, int worker)
 
 /* ---- the owner ---- */
 
+struct putting {
+    const struct dense *d;
+    const struct item *i;
+    uint64_t done;
+};
+
 static int put_piece(void *ctx, const void *data, size_t len, struct err *e)
 {
-    struct dense *d = ctx;
-    progress_add(d->j->progress, len);
-    return write_data(d->j->w, data, len, e);
+    struct putting *p = ctx;
+    const struct dense_job *j = p->d->j;
+    progress_add(j->progress, len);
+    int r = write_data(j->w, data, len, e);
+    p->done += len;
+    return r == 0 && j->written && p->i->entry.codec == PACK_RAW && p->done < p->i->t->bytes ? j->written(j->ctx, p->i->t, p->done, e) : r;
 }
 
 static int put_item(struct dense *d, struct item *i, struct err *e)
@@ -212,9 +224,14 @@ static int put_item(struct dense *d, struct item *i, struct err *e)
     if (i->ahead) {
         r = write_stored(d->j->w, &i->entry, i->data, i->len, e);
         progress_add(d->j->progress, i->t->bytes);
-    } else if ((r = write_begin(d->j->w, &i->entry, e)) == 0 && (r = each_piece(d, i, d->pieces, put_piece, d, e)) == 0) {
-        r = write_end(d->j->w, e);
+    } else {
+        struct putting p = { d, i, i->from };
+        r = i->from ? 0 : write_begin(d->j->w, &i->entry, e);
+        if (r == 0 && (r = each_piece(d, i, d->pieces, put_piece, &p, e)) == 0)
+            r = write_end(d->j->w, e);
     }
+    if (r == 0 && d->j->written)
+        r = d->j->written(d->j->ctx, i->t, i->t->bytes, e);
     log_debug("%s: %s, %llu bytes%s", i->t->name, quant_traits(i->t->type)->name, (unsigned long long)i->t->bytes,
               i->entry.codec == PACK_ZSTD ? ", compressed" : "");
     return r;
@@ -226,11 +243,16 @@ int dense_put_all(const struct dense_job *j, uint64_t *bytes, struct err *e)
     d.items = calloc(j->source->gguf->n_tensors, sizeof *d.items);
     d.pieces = malloc((size_t)pool_threads(j->pool) * PIECE);
     int r = d.items && d.pieces ? list_items(&d, e) : err_set(e, ERR_NOMEM, "dense tensors");
+    for (size_t i = 0; i < d.n && r == 0; i++) {
+        *bytes += d.items[i].t->bytes;
+        d.items[i].from = j->source->at ? j->source->at[d.items[i].t - j->source->gguf->tensors] : 0;
+        if (d.items[i].from == d.items[i].t->bytes)
+            d.first = i + 1;
+    }
     for (size_t end; d.first < d.n && r == 0; d.first = end) {
         uint64_t run = 0;
         for (end = d.first; end < d.n && (end == d.first || run + d.items[end].t->bytes <= DENSE_AHEAD_BYTES); end++)
             run += d.items[end].t->bytes;
-        *bytes += run;
         pool_for(j->pool, (int)(end - d.first), 1, some_items, &d);
         for (size_t i = d.first; i < end && r == 0; i++) {
             r = put_item(&d, &d.items[i], e);

@@ -14,6 +14,10 @@ struct dense_job {
     struct pool *pool;
     const uint32_t *orders;      /* of neurons, [layer][block][n_ff]: biases and thresholds go with them */
     struct progress *progress;   /* of bytes */
+    /* NULL, or called when a piece has been given to the writer, and the whole of a tensor that is compressed: `done` of its bytes. Where
+     * s->at says that a tensor was read before, wholly or in part, it was written as far, and is not read again. */
+    int (*written)(void *ctx, const struct gguf_tensor *t, uint64_t done, struct err *e);
+    void *ctx;
 };
 
 /* Adds the tensors' sizes to *bytes. Memory: what workers have compressed, at most DENSE_AHEAD_BYTES of tensors at a time. */

@@ -44,13 +44,13 @@ static int compare_tables(const struct source *s, struct err *e)
     return 0;
 }
 
-int source_open(struct source *s, const char *path, struct trace *t, struct err *e)
+static int open_as(struct source *s, const char *path, struct trace *t, int consumed, struct err *e)
 {
     const struct trace_info *trace = trace_info(t);
     struct model_given given = model_as(&trace->h);
     float *thresholds = NULL;
     *s = (struct source){ .trace = trace, .path = path };
-    int r = gguf_open(path, &s->gguf, e);
+    int r = consumed ? gguf_open_consumed(path, &s->gguf, e) : gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
     char said[512]; /* who traced the model was told */
@@ -63,8 +63,38 @@ int source_open(struct source *s, const char *path, struct trace *t, struct err 
     if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0)
         r = trace_expect(t, &s->model->h, s->gguf, e);
     free(thresholds);
+    if (r == 0 && consumed && !(s->at = calloc(s->gguf->n_tensors + 1, sizeof *s->at)))
+        r = err_set(e, ERR_NOMEM, "'%s'", path);
     if (r < 0)
         source_close(s);
+    return r;
+}
+
+int source_open(struct source *s, const char *path, struct trace *t, struct err *e)
+{
+    return open_as(s, path, t, 0, e);
+}
+
+int source_open_consumed(struct source *s, const char *path, struct trace *t, struct err *e)
+{
+    return open_as(s, path, t, 1, e);
+}
+
+int source_verify(struct source *s, struct err *e)
+{
+    const struct gguf *g = s->gguf;
+    struct progress bar;
+    uint64_t total = 0;
+    uint8_t first;
+    int r = 0;
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        total += g->tensors[i].bytes;
+    progress_init(&bar, "comparing the model with its trace", "B", total);
+    for (uint64_t i = 0; i < g->n_tensors && r == 0; i++) {
+        r = g->tensors[i].memory ? 0 : gguf_read(g, &g->tensors[i], 0, &first, 1, e); /* the first reading is of the whole */
+        progress_add(&bar, g->tensors[i].bytes);
+    }
+    progress_done(&bar);
     return r;
 }
 
@@ -154,6 +184,7 @@ void source_close(struct source *s)
 {
     model_close(s->model);
     gguf_close(s->gguf);
+    free(s->at);
     *s = (struct source){ 0 };
 }
 
@@ -178,5 +209,10 @@ void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t of
 
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e)
 {
-    return gguf_read_next(s->gguf, t, buf, len, e);
+    if (!s->at || t->memory)
+        return gguf_read_next(s->gguf, t, buf, len, e);
+    uint64_t *at = &s->at[t - s->gguf->tensors];
+    int r = gguf_read(s->gguf, t, *at, buf, len, e);
+    *at += r == 0 ? len : 0;
+    return r;
 }

@@ -12,11 +12,19 @@ struct source {
     struct model *model;
     const struct trace_info *trace; /* NULL: source_open_mtp's */
     const char *path;
+    uint64_t *at;                   /* [n_tensors]: what of each was read, where the source is consumed; else NULL */
 };
 
 /* Opens the model, with the trace's thresholds if it has some and what was stated of how words are cut, and compares every name, type and
  * shape with the trace: ERR_MISMATCH names file, tensor and both values. trace must outlive the source. */
 int source_open(struct source *s, const char *path, struct trace *trace, struct err *e);
+
+/* The same of a model that a pack may have begun to consume: source_read then compares with what is known of the tensors by
+ * gguf_take_pieces, or by source_verify, and begins where s->at says. */
+int source_open_consumed(struct source *s, const char *path, struct trace *trace, struct err *e);
+
+/* Reads the model whole and compares it with the trace, before anything of it is consumed. */
+int source_verify(struct source *s, struct err *e);
 
 /* Opens the model's first layer that predicts further tokens instead (struct model_hparams.mtp), whose tensors no trace has. The whole
  * model is read for its hash, *model: what a trace of it and its pack have. Embeddings and head of the layer's own that equal the

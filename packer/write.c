@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ZSTD_LEVEL 9
 
@@ -51,7 +52,30 @@ static int to_block(struct writer *w, struct err *e)
     return zeros(w, at, e);
 }
 
-int write_open(const char *path, const struct write_facts *f, uint32_t max_entries, struct writer **out, struct err *e)
+static int hash_piece(void *ctx, const void *data, size_t len, struct err *e)
+{
+    struct writer *w = ctx;
+    (void)e;
+    hash_update(w->hash, data, len);
+    return 0;
+}
+
+/* As it was: entries, and the checksum of a section that has begun. */
+static int go_on(struct writer *w, const struct write_state *from, struct err *e)
+{
+    w->n = from->n;
+    memcpy(w->entries, from->entries, (from->n + from->open) * sizeof *w->entries);
+    if (!from->open)
+        return 0;
+    const struct write_entry *t = &w->entries[w->n];
+    const struct file f = { .fd = w->out.fd, .size = from->pos, .path = w->out.tmp };
+    if (!(w->hash = hash_new()))
+        return err_set(e, ERR_NOMEM, "writing '%s'", w->out.path);
+    return file_each(&f, t->offset, t->bytes, hash_piece, w, e);
+}
+
+static int open_as(const char *path, const struct write_facts *f, uint32_t max_entries, int kept, const struct write_state *from,
+                   struct writer **out, struct err *e)
 {
     struct writer *w = calloc(1, sizeof *w);
     if (!w)
@@ -64,21 +88,39 @@ int write_open(const char *path, const struct write_facts *f, uint32_t max_entri
     if (r == 0 && max_entries > PACK_MAX_ENTRIES)
         r = err_set(e, ERR_LIMIT, "'%s' would have %u sections, more than the limit of %u", path, max_entries, PACK_MAX_ENTRIES);
     if (r == 0)
-        r = file_out_open(&w->out, path, e);
+        r = kept ? file_out_resume(&w->out, path, WRITE_SUFFIX, from ? from->pos : 0, e) : file_out_open(&w->out, path, e);
     if (r == 0)
         r = file_behind_new(&w->out, &w->behind, e);
+    if (r == 0 && !ck_align_u64(PACK_HEADER_BYTES, f->shapes.l.block_bytes, &w->toc_offset))
+        r = err_set(e, ERR_LIMIT, "'%s': blocks of %u bytes", path, f->shapes.l.block_bytes);
     if (r == 0)
-        r = zeros(w, PACK_HEADER_BYTES, e);
-    if (r == 0 && (r = to_block(w, e)) == 0) {
-        w->toc_offset = w->out.pos;
-        r = zeros(w, w->toc_offset + (uint64_t)max_entries * PACK_ENTRY_BYTES, e);
-    }
+        r = from ? go_on(w, from, e) : zeros(w, w->toc_offset + (uint64_t)max_entries * PACK_ENTRY_BYTES, e);
     if (r < 0) {
         write_abort(w);
         return r;
     }
     *out = w;
     return 0;
+}
+
+int write_open(const char *path, const struct write_facts *f, uint32_t max_entries, struct writer **out, struct err *e)
+{
+    return open_as(path, f, max_entries, 0, NULL, out, e);
+}
+
+int write_resume(const char *path, const struct write_facts *f, uint32_t max_entries, const struct write_state *from, struct writer **out,
+                 struct err *e)
+{
+    return open_as(path, f, max_entries, 1, from, out, e);
+}
+
+int write_sync(struct writer *w, struct write_state *state, struct err *e)
+{
+    int r = file_behind_flush(w->behind, e);
+    if (r == 0 && fsync(w->out.fd) < 0)
+        r = err_sys(e, ERR_SYS, "syncing '%s'", w->out.tmp);
+    *state = (struct write_state){ w->out.pos, w->n, w->hash != NULL, w->entries };
+    return r;
 }
 
 void write_abort(struct writer *w)

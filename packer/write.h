@@ -29,11 +29,28 @@ struct write_entry {            /* one section; checksum, offset and sizes are f
 
 struct writer;
 
+/* How far a file is that several processes write, one after the other: what write_resume goes on from. The entries are the writer's. */
+struct write_state {
+    uint64_t pos;               /* bytes of the file */
+    uint32_t n, open;           /* sections that have ended; 1: another one, of codec PACK_RAW, has begun, and is entries[n] */
+    const struct write_entry *entries;
+};
+
 /* max_entries: how many sections will follow at most; the table has its place before them. */
 int write_open(const char *path, const struct write_facts *f, uint32_t max_entries, struct writer **out, struct err *e);
 void write_abort(struct writer *w); /* accepts NULL */
 
-/* A section in pieces: begin, any number of data, end. codec PACK_ZSTD compresses on the way. */
+/* The same, as PATH.packing, which stays when writing is given up: from `from` on, NULL: anew. Of a section that has begun what is there
+ * is read again for its checksum; write_data goes on with it. */
+#define WRITE_SUFFIX ".packing"
+int write_resume(const char *path, const struct write_facts *f, uint32_t max_entries, const struct write_state *from,
+                 struct writer **out, struct err *e);
+
+/* All that was given is on disk when it returns: *state. Not within a section that is compressed. */
+int write_sync(struct writer *w, struct write_state *state, struct err *e);
+
+/* A section in pieces: begin (not of one that write_resume goes on with), any number of data, end. codec PACK_ZSTD compresses on the
+ * way. */
 int write_begin(struct writer *w, const struct write_entry *entry, struct err *e);
 int write_data(struct writer *w, const void *data, size_t len, struct err *e);
 int write_end(struct writer *w, struct err *e);

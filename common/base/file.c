@@ -354,7 +354,39 @@ fail:
     return e ? e->code : ERR_SYS;
 }
 
-int file_out_open(struct file_out *o, const char *path, struct err *e)
+/* Make the rename itself durable. Some file systems cannot sync a directory and say so; they are right. */
+static int sync_folder(const struct file_out *o, struct err *e)
+{
+    if (fsync(o->dir) < 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS && errno != EBADF) /* EBADF: of O_PATH */
+        return err_sys(e, ERR_SYS, "syncing the directory of '%s'", o->path);
+    return 0;
+}
+
+/* The file under its temporary name, as another process left it. */
+static int open_kept(struct file_out *o, const char *suffix, uint64_t pos, struct err *e)
+{
+    size_t len = strlen(o->path) + strlen(suffix) + 1;
+    struct stat st;
+    if (!(o->tmp = malloc(len)))
+        return err_set(e, ERR_NOMEM, "out of memory creating '%s'", o->path);
+    snprintf(o->tmp, len, "%s%s", o->path, suffix);
+    o->kept = 1;
+    o->fd = openat(o->dir, base_of(o->tmp), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (o->fd < 0 || fstat(o->fd, &st) < 0)
+        return err_sys(e, ERR_SYS, "opening '%s'", o->tmp);
+    int r = file_may_write(&st, o->tmp, e);
+    if (r == 0 && (!S_ISREG(st.st_mode) || st.st_nlink != 1))
+        r = err_set(e, ERR_INPUT, "'%s' is no regular file with one name, as what this program goes on with is", o->tmp);
+    if (r == 0 && (uint64_t)st.st_size < pos)
+        r = err_set(e, ERR_MISMATCH, "'%s' has %llu bytes; %llu were written when the run was interrupted", o->tmp,
+                    (unsigned long long)st.st_size, (unsigned long long)pos);
+    o->pos = pos;
+    if (r == 0 && ftruncate(o->fd, (off_t)pos) < 0)
+        r = err_sys(e, ERR_SYS, "cutting '%s'", o->tmp);
+    return r < 0 ? r : sync_folder(o, e); /* what it is gone on with is there after a power failure, with its neighbours */
+}
+
+static int open_out(struct file_out *o, const char *path, const char *suffix, uint64_t pos, struct err *e)
 {
     struct stat st;
     *o = (struct file_out){ .fd = -1, .dir = -1 };
@@ -367,10 +399,20 @@ int file_out_open(struct file_out *o, const char *path, struct err *e)
     if (!o->path)
         return err_sys(e, ERR_SYS, "cannot create '%s'", path);
     int r = open_folder(o, e);
-    r = r < 0 ? r : create_temporary(o, e);
+    r = r < 0 ? r : suffix ? open_kept(o, suffix, pos, e) : create_temporary(o, e);
     if (r < 0)
         file_out_abort(o);
     return r;
+}
+
+int file_out_open(struct file_out *o, const char *path, struct err *e)
+{
+    return open_out(o, path, NULL, 0, e);
+}
+
+int file_out_resume(struct file_out *o, const char *path, const char *suffix, uint64_t pos, struct err *e)
+{
+    return open_out(o, path, suffix, pos, e);
 }
 
 /* 1 when O_DIRECT was set and is no longer: what a file system that refuses a write after all gets instead. */
@@ -475,14 +517,6 @@ int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e)
     return 0;
 }
 
-/* Make the rename itself durable. Some file systems cannot sync a directory and say so; they are right. */
-static int sync_folder(const struct file_out *o, struct err *e)
-{
-    if (fsync(o->dir) < 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS && errno != EBADF) /* EBADF: of O_PATH */
-        return err_sys(e, ERR_SYS, "syncing the directory of '%s'", o->path);
-    return 0;
-}
-
 int file_out_commit(struct file_out *o, struct err *e)
 {
     struct stat old;
@@ -514,7 +548,7 @@ void file_out_abort(struct file_out *o)
 {
     if (o->path && o->fd >= 0)
         close(o->fd);
-    if (o->tmp) {
+    if (o->tmp && !o->kept) {
         unlinkat(o->dir, base_of(o->tmp), 0);
         release_slot(o->tmp);
     }

@@ -66,6 +66,7 @@ int file_may_write(const struct stat *st, const char *path, struct err *e);
 
 struct file_out {
     int fd, dir;       /* dir: the folder of path, as it was opened */
+    int kept;          /* file_out_resume's: nothing but file_out_commit removes the temporary name */
     uint64_t pos;      /* bytes appended so far */
     char *path, *tmp;  /* owned */
     uint8_t *block;    /* file_out_direct: `held` bytes that end at pos are not written yet */
@@ -73,6 +74,10 @@ struct file_out {
 };
 
 int file_out_open(struct file_out *o, const char *path, struct err *e);
+
+/* The same of a file that outlives the process, to go on with it in another: written as PATH.suffix, which is there already or begins
+ * empty (a regular file with one name, no link), and whose first `pos` bytes are kept. ERR_MISMATCH where it has fewer. */
+int file_out_resume(struct file_out *o, const char *path, const char *suffix, uint64_t pos, struct err *e);
 int file_out_write(struct file_out *o, const void *data, size_t len, struct err *e);    /* append */
 int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e);
 

@@ -15,6 +15,8 @@ static const struct {
     uint8_t n, at;
 } magics[] = {
     { "GGUF", "a GGUF file", "give the GGUF file to 'thermo-profile' and 'thermo-pack', and what they make to the others", 4, 0 },
+    { "GGUC", "a GGUF file that a pack has consumed, so that its weights are no longer in it",
+      "give the pack, which the file's last line names", 4, 0 },
     { "THCLPACK", "a packed model", "give it to 'thermo-run' or 'thermo-serve', and the GGUF file that it was made of here", 8, 0 },
     { "\211HDF\r\n\032\n", "an HDF5 file, as traces are", "traces belong to '--traces'", 8, 0 },
     { "SQLite format 3", "an SQLite database, as hardware databases are", "hardware databases belong to '--hardware'", 16, 0 },

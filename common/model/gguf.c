@@ -5,6 +5,7 @@
  * tables. Names are copied (files keep them without a NUL) and must be printable UTF-8, because
  * they end up in messages and in JSON; payloads stay where they are, in file order. Shards are
  * opened as models of their own and their tensor tables joined. */
+#include "common/model/gguf_consumed.h"
 #include "common/model/gguf_impl.h"
 
 #include "common/base/bytes.h"
@@ -48,7 +49,7 @@ struct walk {
     uint64_t file_size;
     bool fill;             /* second pass */
     bool two_bits, wide;   /* there are tensors of Q2_0; its blocks are of 128 */
-    bool pwri;
+    bool pwri, consumed;   /* consumed: a file whose weights went into a pack, which the caller has asked for */
     uint32_t version;
     uint64_t n_keys, n_tensors, alignment, data_begin;
     size_t kv_begin, kv_end, name_bytes;
@@ -66,6 +67,8 @@ static int walk_head(struct walk *w, struct err *e)
     const uint8_t *magic = span_bytes(&w->s, 4);
     if (!magic)
         return NEED_MORE;
+    if (w->consumed && !memcmp(magic, GGUF_CONSUMED_MAGIC, 4))
+        magic = (const uint8_t *)"GGUF";
     w->pwri = !memcmp(magic, "PWRI", 4);
     if (!w->pwri && memcmp(magic, "GGUF", 4)) {
         struct filekind k = filekind(magic, w->s.len < FILEKIND_HEAD ? w->s.len : FILEKIND_HEAD, w->file_size);
@@ -545,7 +548,7 @@ static int read_header(const struct file *f, struct walk *w, uint8_t **out, stru
     return 0;
 }
 
-static int open_one(const char *path, struct gguf **out, struct err *e)
+static int open_one(const char *path, int consumed, struct gguf **out, struct err *e)
 {
     struct gguf *g = gguf_alloc(path);
     if (!g || !(g->shards = calloc(1, sizeof *g->shards))) {
@@ -559,7 +562,16 @@ static int open_one(const char *path, struct gguf **out, struct err *e)
         return r;
     }
     g->n_shards = 1;
-    struct walk w = { .file = path, .file_size = g->shards[0].size };
+    char pack[GGUF_CONSUMED_PATH];
+    int marked = gguf_consumed_by(&g->shards[0], pack);
+    if (marked)
+        g->shards[0].size -= GGUF_CONSUMED_BYTES;
+    if (marked && !consumed) {
+        gguf_close(g);
+        return err_set(e, ERR_MISMATCH, "'%s' was consumed by pack '%s': its weights went there and are no longer here; use the pack, or, "
+                       "where packing was interrupted, give the same command with --consume again", path, pack);
+    }
+    struct walk w = { .file = path, .file_size = g->shards[0].size, .consumed = marked };
     if ((r = read_header(&g->shards[0], &w, &p->header, e)) < 0 || (r = build(g, &w, e)) < 0) {
         gguf_close(g);
         return r;
@@ -619,7 +631,7 @@ static int adopt_shard(struct gguf *g, struct gguf *sub, const char *path, struc
     return 0;
 }
 
-static int open_shards(struct gguf *g, const char *path, unsigned count, struct err *e)
+static int open_shards(struct gguf *g, const char *path, unsigned count, int consumed, struct err *e)
 {
     struct gguf_priv *p = g->priv;
     if (count > GGUF_MAX_SHARDS)
@@ -642,7 +654,7 @@ static int open_shards(struct gguf *g, const char *path, unsigned count, struct 
         char name[4096 + 64];
         snprintf(name, sizeof name, "%.*s-%05u-of-%05u.gguf", stem, path, i + 1, count);
         struct gguf *sub;
-        if ((r = open_one(name, &sub, e)) < 0)
+        if ((r = open_one(name, consumed, &sub, e)) < 0)
             return r;
         if ((r = check_shard(sub, name, i, count, e)) < 0) {
             gguf_close(sub);
@@ -671,30 +683,40 @@ static int first_shard(const struct gguf *g, const char *path, char *name, size_
     return stem >= 0 && snprintf(name, size, "%.*s-00001-of-%05u.gguf", stem, path, count) < (int)size;
 }
 
-int gguf_open(const char *path, struct gguf **out, struct err *e)
+static int open_all(const char *path, int consumed, struct gguf **out, struct err *e)
 {
     struct gguf *g;
     char first[4096 + 64];
-    int r = open_one(path, &g, e);
+    int r = open_one(path, consumed, &g, e);
     if (r < 0)
         return r;
     if ((r = first_shard(g, path, first, sizeof first, e)) == 1) {
         gguf_close(g);
         path = first;
-        if ((r = open_one(path, &g, e)) < 0)
+        if ((r = open_one(path, consumed, &g, e)) < 0)
             return r;
     }
     uint32_t count = 1;
     if (r >= 0)
         r = gguf_get_u32(g, "split.count", &count, e);
     if (r >= 0)
-        r = count > 1 ? open_shards(g, path, count, e) : 0;
+        r = count > 1 ? open_shards(g, path, count, consumed, e) : 0;
     if (r < 0) {
         gguf_close(g);
         return r;
     }
     *out = g;
     return 0;
+}
+
+int gguf_open(const char *path, struct gguf **out, struct err *e)
+{
+    return open_all(path, 0, out, e);
+}
+
+int gguf_open_consumed(const char *path, struct gguf **out, struct err *e)
+{
+    return open_all(path, 1, out, e);
 }
 
 /* --- lookups ----------------------------------------------------------------------------- */

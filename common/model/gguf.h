@@ -64,6 +64,10 @@ struct gguf {
 
 int gguf_open(const char *path, struct gguf **out, struct err *e);
 
+/* The same, and of a model that a pack has consumed, or begun to (common/model/gguf_consumed.h), which gguf_open refuses with
+ * ERR_MISMATCH and the name of the pack. Its tensors may be holes. */
+int gguf_open_consumed(const char *path, struct gguf **out, struct err *e);
+
 /* Parse a header in memory (fuzzing; the packed model's metadata, which is a GGUF header with no
  * tensors). file_size bounds tensor offsets; name is used in messages. data must outlive the result. */
 int gguf_parse(const void *data, size_t len, uint64_t file_size, const char *name,
@@ -124,6 +128,11 @@ int gguf_read_next(const struct gguf *g, const struct gguf_tensor *t, void *buf,
 
 /* The first len bytes, for a look before gguf_read_next: compared with nothing. */
 int gguf_read_ahead(const struct gguf *g, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+/* The checksums that a tensor's reads are compared with, of pieces of *piece_bytes: *n of them; NULL: it was not read yet. And those of an
+ * earlier process, given to a tensor of a model that gguf_expect knows, in place of reading it: *n as here. ERR_NOMEM. */
+const uint64_t *gguf_pieces(const struct gguf *g, const struct gguf_tensor *t, uint64_t *n, uint64_t *piece_bytes);
+int gguf_take_pieces(struct gguf *g, const struct gguf_tensor *t, const uint64_t *pieces, struct err *e);
 
 /* Memory of what is known of a model, and of one read. */
 uint64_t gguf_known_bytes(const struct gguf *g);

@@ -150,6 +150,25 @@ int gguf_expect(struct gguf *g, const struct hash128 *each, const char *whose, s
     return 0;
 }
 
+const uint64_t *gguf_pieces(const struct gguf *g, const struct gguf_tensor *t, uint64_t *n, uint64_t *piece_bytes)
+{
+    *piece_bytes = piece_bytes_of(g);
+    *n = n_pieces(t, *piece_bytes);
+    return known(g) ? pieces_of(known_of(g, t)) : NULL;
+}
+
+int gguf_take_pieces(struct gguf *g, const struct gguf_tensor *t, const uint64_t *pieces, struct err *e)
+{
+    struct known_tensor *k = known_of(g, t);
+    uint64_t n = n_pieces(t, known(g)->piece_bytes), *own = calloc(n + 1, sizeof *own);
+    if (!own)
+        return err_set(e, ERR_NOMEM, "checksums of tensor '%s'", t->name);
+    memcpy(own, pieces, n * sizeof *own);
+    free(k->pieces);
+    k->pieces = own;
+    return 0;
+}
+
 /* ---- bytes of the file ---- */
 
 static int read_bytes(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf, size_t len, struct err *e)

@@ -368,8 +368,8 @@ static int remove_entry(const struct cache *c, const struct entry *x, struct err
     static struct drive d;
     char path[DRIVE_PATH], size[24];
     in_entry(&d, c, x->name);
-    int r = drive_path(path, e, "%s/lock", d.state);
-    if (r < 0)
+    int r = store_may_remove(&d, e);
+    if (r < 0 || (r = drive_path(path, e, "%s/lock", d.state)) < 0)
         return r;
     int lock = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0) {

@@ -75,6 +75,9 @@ static int parse(struct drive *d, int argc, char **argv, struct err *e)
           .help = "More options for thermo-plan solve: '--kv f32'." },
         { .name = "run-flags", .type = OPT_STRING, .dest = &d->run_flags, .arg = "WORDS",
           .help = "More options for the program that answers: '--temp 0.6'. What follows -- is handed to it, too." },
+        { .name = "consume", .type = OPT_FLAG, .dest = &d->consume,
+          .help = "Free the model's disk blocks while it is packed, so that no room for a second copy is needed: its weights are then in "
+                  "the cache's pack alone, and this command goes on with that. Refused where the file may be another's to lose." },
         { .name = "fresh", .type = OPT_FLAG, .dest = &d->fresh, .help = "Make everything again, whatever is there." },
         { 0 },
     };
@@ -105,6 +108,8 @@ static int parse(struct drive *d, int argc, char **argv, struct err *e)
     d->model = argv[1];
     if (d->tokens != INT_MIN && d->tokens && !d->prompt && !d->serve)
         return err_set(e, ERR_USAGE, "--tokens goes with --prompt TEXT; --tokens 0 makes everything and runs nothing");
+    if (d->consume && d->fresh)
+        return err_set(e, ERR_USAGE, "--fresh makes everything again from the model, which --consume leaves no weights: give one of them");
     if (d->serve && (d->prompt || d->raw || (d->tokens != INT_MIN && d->tokens != 0)))
         return err_set(e, ERR_USAGE, "serve answers requests: --prompt, --raw and --tokens do not go with it");
     if (!d->serve && d->port >= 0)
@@ -300,7 +305,8 @@ static int drive(struct drive *d, struct err *e)
     if (!d->prompt && !d->serve && d->tokens == INT_MIN && !d->has_template)
         return err_set(e, ERR_USAGE, "'%s' has no chat template, so there is no talking with it: -p TEXT gives it a text to go on with",
                        d->model);
-    if ((r = store_paths(d, e)) < 0 || (r = find_memory(d, e)) < 0 || (r = name_plan(d, e)) < 0 || (r = floor_ask(d, e)) != 0 ||
+    if ((r = store_paths(d, e)) < 0 || (r = find_memory(d, e)) < 0 || (r = name_plan(d, e)) < 0 ||
+        (r = *d->consumed ? 0 : floor_ask(d, e)) != 0 ||
         (r = store_open(d, e)) < 0 || (r = keep_memory(d, e)) < 0 || (r = stages_make(d, e)) != 0)
         return r;
     return answer(d, e);

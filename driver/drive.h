@@ -16,7 +16,7 @@ struct drive {
     /* asked for */
     const char *model, *memory, *prompt, *prompts, *device, *hardware, *out, *cache, *trace_flags, *plan_flags, *run_flags;
     uint64_t max_tokens, context;
-    int tokens, full, fresh, raw, serve, port;
+    int tokens, full, fresh, raw, serve, port, consume;
     struct words after;            /* what was behind -- */
     struct words typed;            /* the whole command line */
 
@@ -36,6 +36,7 @@ struct drive {
     struct words shards;           /* all files of it */
     char *stats;                   /* of all shards: store_stats */
     uint64_t model_bytes;
+    char consumed[DRIVE_PATH];     /* the pack that has the model's weights, which are no longer in it; "": it is whole */
     int has_template, zeros, experts;
     char model_id[HASH_TEXT];      /* hash of its content; "": not known */
     char prompts_id[HASH_TEXT], trace_id[HASH_TEXT], hardware_id[2 * HASH_TEXT];

@@ -606,7 +606,12 @@ static int make_pack(struct drive *d, struct todo *t, struct err *e)
         words_add2(&w, "--traces", d->traces);
         words_add2(&w, "--plan", d->plan);
         words_add2(&w, "--out", d->pack);
-        if ((r = ended(d, PACK, run(d, &w, e), e)) == 0 && (r = unchanged_model(d, PACK, e)) == 0 &&
+        int consume = d->consume || *d->consumed;
+        if (consume) {
+            words_add(&w, "--consume");
+            r = store_consume(d, e);
+        }
+        if (r == 0 && (r = ended(d, PACK, run(d, &w, e), e)) == 0 && (consume || (r = unchanged_model(d, PACK, e)) == 0) &&
             (r = drive_asks(d, "thermo-pack", "inspect", d->pack, NULL, id, e)) == 0 && (stats = store_stats(one, 1, e))) {
             js_set_str(key, "stats", stats);
             js_set_str(key, "result", id);
@@ -695,9 +700,10 @@ static int make_plan(struct drive *d, struct todo *t, struct err *e)
         return 0;
     struct js *key = plan_key(d);
     store_forget(d, d->plan_record);
-    if (!t->why[PACK][0] && !own_layout(d) && (r = solve(d, d->pack, d->plan, e)) == INFEASIBLE)
+    int packed = !t->why[PACK][0];
+    if (packed && (*d->consumed || !own_layout(d)) && (r = solve(d, d->pack, d->plan, e)) == INFEASIBLE && !*d->consumed)
         drive_say(d, "   not with the pack that is there: trying with another layout, which packs again");
-    if (r == INFEASIBLE)
+    if (r == INFEASIBLE && (!packed || !*d->consumed))
         r = solve(d, NULL, d->plan, e);
     if ((r = ended(d, PLAN, r, e)) == 0 && (r = file_id(d->plan, id, e)) == 0) {
         js_set_str(key, "result", id);
@@ -726,6 +732,12 @@ static struct js *dry_run(struct words *w)
     return j;
 }
 
+static int same_drive(const struct drive *d)
+{
+    struct stat a, b;
+    return stat(d->model, &a) == 0 && stat(d->dir, &b) == 0 && a.st_dev == b.st_dev;
+}
+
 /* Seconds and bytes of what is to be done. */
 static void expect(struct drive *d, struct todo *t)
 {
@@ -750,7 +762,7 @@ static void expect(struct drive *d, struct todo *t)
     t->seconds[PLAN] = PLAN_SECONDS;
     t->seconds[PACK] = (double)d->model_bytes / PACK_BYTES_PER_S;
     if (t->why[PACK][0])
-        t->disk_bytes += d->model_bytes + d->model_bytes / 50;
+        t->disk_bytes += (*d->consumed || (d->consume && same_drive(d)) ? 0 : d->model_bytes) + d->model_bytes / 50;
     t->disk_bytes = t->disk_bytes > passing ? t->disk_bytes : passing;
 }
 
@@ -823,6 +835,9 @@ int stages_make(struct drive *d, struct err *e)
     if ((r = version_of(d, "thermo-plan", d->plan_version, e)) < 0 || (r = version_of(d, "thermo-pack", d->pack_version, e)) < 0 ||
         (r = find_hardware(d, &t, e)) < 0 || (r = find_trace(d, &t, e)) < 0)
         return r;
+    if (*d->consumed && t.why[TRACE][0])
+        return err_set(e, ERR_USAGE, "'%s' was consumed by pack '%s', and no trace can be made of it again, which would be needed: %s",
+                       d->model, d->consumed, t.why[TRACE]);
     if (d->fresh && !d->hardware)
         snprintf(t.why[HARDWARE], WHY, "of --fresh");
     for (int i = PLAN; i <= PACK; i++)
@@ -835,5 +850,10 @@ int stages_make(struct drive *d, struct err *e)
         return r;
     find_pack(d, &t); /* by what has been made */
     find_plan(d, &t);
-    return (r = make_plan(d, &t, e)) != 0 ? r : make_pack(d, &t, e);
+    int packed = !t.why[PACK][0];
+    if ((r = make_plan(d, &t, e)) != 0 || (r = make_pack(d, &t, e)) != 0)
+        return r;
+    if (d->consume && packed && !*d->consumed && !t.why[PACK][0])
+        drive_say(d, "--consume: the pack is there, so '%s' was left as it is; it is not needed for answers", d->model);
+    return 0;
 }

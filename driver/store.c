@@ -6,6 +6,7 @@
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/model/gguf.h"
+#include "common/model/gguf_consumed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -95,10 +96,20 @@ static void name_of(const char *path, char out[DRIVE_NAME])
         memcpy(out, "model", 6);
 }
 
+/* May they be consumed? Asked before anything is done. */
+static int may_consume(const struct drive *d, struct err *e)
+{
+    int r = 0, fd;
+    for (int i = 0; i < d->shards.n && r == 0; i++)
+        if ((r = gguf_consumed_open(d->shards.w[i], &fd, e)) == 0)
+            close(fd);
+    return r;
+}
+
 int store_model(struct drive *d, struct err *e)
 {
     struct gguf *g;
-    int r = gguf_open(d->model, &g, e);
+    int r = gguf_open_consumed(d->model, d->consumed, &g, e);
     if (r < 0)
         return r;
     name_of(d->model, d->name);
@@ -109,10 +120,10 @@ int store_model(struct drive *d, struct err *e)
     d->has_template = gguf_find(g, "tokenizer.chat_template") != NULL;
     if (d->shards.starved || !(d->stats = store_stats(d->shards.w, d->shards.n, e)))
         r = d->shards.starved ? err_set(e, ERR_NOMEM, "names of files") : e->code;
-    else
+    else if (!*d->consumed) /* else its folder says */
         r = quick(g, &d->quick, e);
     gguf_close(g);
-    return r;
+    return r == 0 && d->consume ? may_consume(d, e) : r;
 }
 
 char *store_stats(char *const *paths, int n, struct err *e)
@@ -273,11 +284,28 @@ static int not_ours(struct drive *d, struct err *e)
     return 0;
 }
 
+/* A model whose weights are in its pack: that lies in its folder. */
+static int folder_of_pack(struct drive *d, struct err *e)
+{
+    char asked[PATH_MAX];
+    const char *slash = strrchr(d->consumed, '/');
+    if (!slash || strcmp(slash, "/model.thermo") != 0)
+        return err_set(e, ERR_MISMATCH, "'%s' was consumed by pack '%s', which was not made here: 'thermo-run chat --model %s' answers "
+                       "with it", d->model, d->consumed, d->consumed);
+    int r = drive_path(d->dir, e, "%.*s", (int)(slash - d->consumed), d->consumed);
+    if (r == 0 && d->out && (!realpath(d->out, asked) || strcmp(asked, d->dir)))
+        return err_set(e, ERR_USAGE, "'%s' was consumed by pack '%s': --out must be '%s'", d->model, d->consumed, d->dir);
+    if (r == 0 && d->fresh)
+        return err_set(e, ERR_USAGE, "'%s' was consumed by pack '%s': nothing can be made again from it by --fresh", d->model, d->consumed);
+    return r;
+}
+
 int store_paths(struct drive *d, struct err *e)
 {
     char hex[HASH_TEXT];
     hash_text(d->quick, hex);
-    int r = d->out ? drive_path(d->dir, e, "%s", d->out) : drive_path(d->dir, e, "%s/models/%s-%.12s", d->root, d->name, hex);
+    int r = *d->consumed ? folder_of_pack(d, e) :
+            d->out ? drive_path(d->dir, e, "%s", d->out) : drive_path(d->dir, e, "%s/models/%s-%.12s", d->root, d->name, hex);
     if (r == 0)
         r = drive_path(d->state, e, "%s/.thermocline", d->dir);
     if (r == 0)
@@ -318,7 +346,10 @@ int store_same_model(struct drive *d, struct err *e)
     int r = 0;
     hash_text(d->quick, hex);
     d->model_id[0] = '\0';
-    if (seen && !strcmp(store_field(seen, "quick"), hex)) {
+    if (*d->consumed) {
+        snprintf(d->model_id, sizeof d->model_id, "%s", store_field(seen, "hash"));
+        hash_parse(store_field(seen, "quick"), &d->quick);
+    } else if (seen && !strcmp(store_field(seen, "quick"), hex)) {
         if (!strcmp(store_field(seen, "stats"), d->stats)) {
             snprintf(d->model_id, sizeof d->model_id, "%s", store_field(seen, "hash"));
         } else if ((r = hash_whole(d, d->model_id, e)) == 0) {
@@ -342,6 +373,30 @@ int store_keep_model(struct drive *d, struct err *e)
     js_set_str(j, "hash", d->model_id);
     js_set_str(j, "stats", at_rest(d->shards.w, d->shards.n) ? d->stats : "too new to say");
     int r = store_write(d, "model", j, e);
+    js_free(j);
+    return r;
+}
+
+int store_consume(const struct drive *d, struct err *e)
+{
+    char absolute[PATH_MAX];
+    struct js *j = js_object();
+    js_set_str(j, "file", realpath(d->model, absolute) ? absolute : d->model);
+    int r = store_write(d, "consumed", j, e);
+    js_free(j);
+    return r;
+}
+
+int store_may_remove(const struct drive *d, struct err *e)
+{
+    struct js *j = store_read(d, "consumed");
+    struct gguf *g = NULL;
+    struct err ignored = { 0 };
+    int r = 0;
+    if (j && gguf_open(store_field(j, "file"), &g, &ignored) < 0)
+        r = err_set(e, ERR_USAGE, "'%s' has the only weights of '%s', which its pack consumed: nothing of it was removed; remove the "
+                    "folder by hand where they are not needed", d->dir, store_field(j, "file"));
+    gguf_close(g);
     js_free(j);
     return r;
 }

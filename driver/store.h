@@ -35,6 +35,11 @@ int store_keep_model(struct drive *d, struct err *e);
 /* Device, inode, size and times of files, malloc'd; as long as they stand so does the content. */
 char *store_stats(char *const *paths, int n, struct err *e);
 
+/* A record that the pack will have the model's weights alone; and whether the folder may go, else ERR_USAGE: those weights are there, and
+ * no longer in the model's file. */
+int store_consume(const struct drive *d, struct err *e);
+int store_may_remove(const struct drive *d, struct err *e);
+
 /* A hash of a file's content, read again only where its stats changed. */
 int store_content(struct drive *d, const char *name, char *path, char out[HASH_TEXT], struct err *e);
 

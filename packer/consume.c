@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,62 +40,16 @@ struct consume {
     uint64_t pending, step;     /* bytes packed since the last checkpoint */
 };
 
-/* ---- what may be consumed ---- */
+/* ---- the files ---- */
 
-static int refuse(struct err *e, const char *path, const char *why)
-{
-    return err_set(e, ERR_USAGE, "--consume: '%s' %s; nothing was touched: copy it to a file of your own, or pack without --consume", path,
-                   why);
-}
-
-/* Caches that name files by their content: others lead here by links. */
-static int in_store(const char *path)
-{
-    char real[PATH_MAX], *slash;
-    if (!realpath(path, real) || !(slash = strrchr(real, '/')))
-        return 0;
-    *slash = '\0';
-    slash = strrchr(real, '/');
-    return slash && !strcmp(slash + 1, "blobs");
-}
-
-/* 1: another process, or descriptor, has it open; 0: none, or there is no knowing. */
-static int open_elsewhere(int fd)
-{
-    int r = fcntl(fd, F_SETLEASE, F_WRLCK), sys = errno;
-    if (r == 0)
-        fcntl(fd, F_SETLEASE, F_UNLCK);
-    return r < 0 && sys == EAGAIN;
-}
-
-static int look_at(struct shard *s, struct err *e)
+static int take(struct shard *s, struct err *e)
 {
     struct stat st;
-    if (lstat(s->path, &st) < 0)
+    int r = gguf_consumed_open(s->path, &s->fd, e);
+    if (r < 0)
+        return r;
+    if (fstat(s->fd, &st) < 0)
         return err_sys(e, ERR_INPUT, "cannot read '%s'", s->path);
-    if (S_ISLNK(st.st_mode))
-        return refuse(e, s->path, "is a symbolic link, as those into a store that others use (Hugging Face, Ollama)");
-    if (in_store(s->path))
-        return refuse(e, s->path, "lies in a store of blobs (Hugging Face, Ollama), which others use");
-    if (!S_ISREG(st.st_mode))
-        return refuse(e, s->path, "is not a regular file");
-    if (st.st_uid != geteuid())
-        return refuse(e, s->path, "belongs to another user");
-    if (st.st_nlink != 1)
-        return refuse(e, s->path, "has several names (hard links)");
-    if (!(st.st_mode & S_IWUSR))
-        return refuse(e, s->path, "is read-only");
-    if ((s->fd = open(s->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)) < 0)
-        return refuse(e, s->path, errno == EROFS ? "is on a read-only file system" : "cannot be opened for writing");
-    struct stat now;
-    if (fstat(s->fd, &now) < 0 || now.st_dev != st.st_dev || now.st_ino != st.st_ino)
-        return refuse(e, s->path, "was replaced meanwhile");
-    if (flock(s->fd, LOCK_EX | LOCK_NB) < 0)
-        return refuse(e, s->path, "is locked by another process");
-    if (open_elsewhere(s->fd))
-        return refuse(e, s->path, "is open in another process");
-    if (fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)st.st_size + (1 << 20), 4096) < 0)
-        return refuse(e, s->path, "is on a file system that cannot free parts of a file (hole punching)");
     const struct file f = { .fd = s->fd, .size = (uint64_t)st.st_size, .path = s->path };
     s->marked = gguf_consumed_by(&f, s->pack);
     s->size = f.size - (s->marked ? GGUF_CONSUMED_BYTES : 0);
@@ -107,7 +60,7 @@ int consume_new(const char *model, struct consume **out, struct err *e)
 {
     struct gguf *g;
     struct consume *c = calloc(1, sizeof *c);
-    int r = c ? gguf_open_consumed(model, &g, e) : err_set(e, ERR_NOMEM, "--consume");
+    int r = c ? gguf_open_consumed(model, NULL, &g, e) : err_set(e, ERR_NOMEM, "--consume");
     if (r < 0) {
         free(c);
         return r;
@@ -121,7 +74,7 @@ int consume_new(const char *model, struct consume **out, struct err *e)
     }
     gguf_close(g); /* its descriptors are not those of others */
     for (int i = 0; i < c->n_shards && r == 0; i++)
-        r = look_at(&c->shards[i], e);
+        r = take(&c->shards[i], e);
     if (r == 0)
         *out = c;
     else

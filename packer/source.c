@@ -50,7 +50,7 @@ static int open_as(struct source *s, const char *path, struct trace *t, int cons
     struct model_given given = model_as(&trace->h);
     float *thresholds = NULL;
     *s = (struct source){ .trace = trace, .path = path };
-    int r = consumed ? gguf_open_consumed(path, &s->gguf, e) : gguf_open(path, &s->gguf, e);
+    int r = consumed ? gguf_open_consumed(path, NULL, &s->gguf, e) : gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
     char said[512]; /* who traced the model was told */

@@ -714,9 +714,16 @@ int gguf_open(const char *path, struct gguf **out, struct err *e)
     return open_all(path, 0, out, e);
 }
 
-int gguf_open_consumed(const char *path, struct gguf **out, struct err *e)
+int gguf_open_consumed(const char *path, char *pack, struct gguf **out, struct err *e)
 {
-    return open_all(path, 1, out, e);
+    int r = open_all(path, 1, out, e);
+    if (r < 0 || !pack)
+        return r;
+    struct file marked = (*out)->shards[0];
+    marked.size += GGUF_CONSUMED_BYTES;
+    if (!gguf_consumed_by(&marked, pack))
+        *pack = '\0';
+    return 0;
 }
 
 /* --- lookups ----------------------------------------------------------------------------- */

@@ -65,8 +65,8 @@ struct gguf {
 int gguf_open(const char *path, struct gguf **out, struct err *e);
 
 /* The same, and of a model that a pack has consumed, or begun to (common/model/gguf_consumed.h), which gguf_open refuses with
- * ERR_MISMATCH and the name of the pack. Its tensors may be holes. */
-int gguf_open_consumed(const char *path, struct gguf **out, struct err *e);
+ * ERR_MISMATCH and the name of the pack. Its tensors may be holes. pack, where not NULL: [GGUF_CONSUMED_PATH], "" where it is whole. */
+int gguf_open_consumed(const char *path, char *pack, struct gguf **out, struct err *e);
 
 /* Parse a header in memory (fuzzing; the packed model's metadata, which is a GGUF header with no
  * tensors). file_size bounds tensor offsets; name is used in messages. data must outlive the result. */

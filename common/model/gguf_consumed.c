@@ -1,10 +1,16 @@
-/* The mark at the end: a line that people can read with `tail -n 1`, zeros before it, a checksum first. */
+/* Marks, and what may get one. The mark at the end: a line that people can read with `tail -n 1`, zeros before it, a checksum first. */
 #include "common/model/gguf_consumed.h"
 
 #include "common/base/bytes.h"
 #include "common/base/hash.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char says[] = "\nconsumed by pack ";
@@ -47,4 +53,88 @@ int gguf_consumed_mark(int fd, uint64_t size, const char *name, const char *pack
     bytes_put64(b, hash_64(b + 8, sizeof b - 8));
     int r = put(fd, b, sizeof b, size, name, e);
     return r < 0 ? r : put(fd, GGUF_CONSUMED_MAGIC, 4, 0, name, e);
+}
+
+/* ---- what may be consumed ---- */
+
+static int refuse(struct err *e, const char *path, const char *why)
+{
+    return err_set(e, ERR_USAGE, "--consume: '%s' %s; nothing was touched: copy it to a file of your own, or pack without --consume", path,
+                   why);
+}
+
+/* Caches that name files by their content: others lead here by links. */
+static int in_store(const char *path)
+{
+    char real[PATH_MAX], *slash;
+    if (!realpath(path, real) || !(slash = strrchr(real, '/')))
+        return 0;
+    *slash = '\0';
+    slash = strrchr(real, '/');
+    return slash && !strcmp(slash + 1, "blobs");
+}
+
+/* 1: another process, or descriptor, has it open; 0: none, or there is no knowing. */
+static int open_elsewhere(int fd)
+{
+    int r = fcntl(fd, F_SETLEASE, F_WRLCK), sys = errno;
+    if (r == 0)
+        fcntl(fd, F_SETLEASE, F_UNLCK);
+    return r < 0 && sys == EAGAIN;
+}
+
+/* Asked of a file without a name beside it, so that the file's times stay; of itself, behind its end, where there is none. */
+static int can_punch(const char *path, int fd, uint64_t size)
+{
+    const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    int r, other = -1;
+    if (n < sizeof dir - 1) {
+        memcpy(dir, n ? path : ".", n ? n : 1);
+        dir[n ? n : 1] = '\0';
+        other = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    }
+    if (other < 0)
+        return fallocate(fd, how, (off_t)size + (1 << 20), 4096) == 0;
+    r = fallocate(other, how, 0, 4096);
+    close(other);
+    return r == 0;
+}
+
+int gguf_consumed_open(const char *path, int *out, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0)
+        return err_sys(e, ERR_INPUT, "cannot read '%s'", path);
+    if (S_ISLNK(st.st_mode))
+        return refuse(e, path, "is a symbolic link, as those into a store that others use (Hugging Face, Ollama)");
+    if (in_store(path))
+        return refuse(e, path, "lies in a store of blobs (Hugging Face, Ollama), which others use");
+    if (!S_ISREG(st.st_mode))
+        return refuse(e, path, "is not a regular file");
+    if (st.st_uid != geteuid())
+        return refuse(e, path, "belongs to another user");
+    if (st.st_nlink != 1)
+        return refuse(e, path, "has several names (hard links)");
+    if (!(st.st_mode & S_IWUSR))
+        return refuse(e, path, "is read-only");
+    int r = 0, fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return refuse(e, path, errno == EROFS ? "is on a read-only file system" : "cannot be opened for writing");
+    struct stat now;
+    if (fstat(fd, &now) < 0 || now.st_dev != st.st_dev || now.st_ino != st.st_ino)
+        r = refuse(e, path, "was replaced meanwhile");
+    else if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        r = refuse(e, path, "is locked by another process");
+    else if (open_elsewhere(fd))
+        r = refuse(e, path, "is open in another process");
+    else if (!can_punch(path, fd, (uint64_t)st.st_size))
+        r = refuse(e, path, "is on a file system that cannot free parts of a file (hole punching)");
+    if (r < 0)
+        close(fd);
+    else
+        *out = fd;
+    return r;
 }

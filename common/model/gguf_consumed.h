@@ -14,6 +14,10 @@
 /* 1: consumed, and the pack's path; 0: not, or nothing that can be read. */
 int gguf_consumed_by(const struct file *f, char pack[GGUF_CONSUMED_PATH]);
 
+/* Opens a file that may be consumed for writing, locked while it is open: a regular file of this user, of one name that is no link,
+ * writable, in no store of blobs, that nobody else has open or locked, on a file system that punches holes. Else ERR_USAGE says why not. */
+int gguf_consumed_open(const char *path, int *fd, struct err *e);
+
 /* Marks the file that is open for writing, of so many bytes without the mark. On return it is on disk. */
 int gguf_consumed_mark(int fd, uint64_t size, const char *name, const char *pack, struct err *e);
 

@@ -2,7 +2,7 @@
 # thermo-pack pack --consume: the pack is that of a run without it, the model's blocks are freed while it is made, and every program says so. It is refused
 # where the file may be another's to lose, one case after the other. Stopped at 8 random moments (TIMES=30 in whole runs), by SIGINT, SIGTERM, SIGKILL and
 # writes for which there is no room, with --consume and without, the same command comes to the same bytes; at each moment the model is
-# whole or marked. SEED=N repeats a run.
+# whole or marked. thermocline --consume does as much for its cache. SEED=N repeats a run.
 . tests/tap.sh
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
 scratch
@@ -98,6 +98,62 @@ cp "$f" "$tmp/before"
 check "a model that is not the trace's" says 5 "has hash" run dense "$f" "$tmp/no"
 check "stays as it was, and nothing is left" sh -c 'cmp "$1" "$2" && test -z "$(find "$3" -name "no*")"' - "$f" "$tmp/before" "$tmp"
 
+# Shards: all or none.
+python3 tests/split_gguf.py "$tmp/dense.gguf" "$tmp/s" 3 > /dev/null
+first=$tmp/s-00001-of-00003.gguf
+last=$(ls "$tmp"/s*-of-*.gguf | tail -n 1)
+cat "$tmp"/s*-of-*.gguf | cksum > "$tmp/sums"
+chmod a-w "$last"
+check "a shard that may not go keeps all of them, and the message names it" says 2 "is read-only" run dense "$first" "$tmp/s.thermo"
+check "nothing of them went" sh -c 'cat "$0"/s*-of-*.gguf | cksum | cmp - "$0/sums"' "$tmp"
+chmod u+w "$last"
+check "shards are consumed to the bytes of the whole" sh -c '"$@" > /dev/null && cmp "$0.thermo" "$0-s"' "$tmp/dense" "$pack" pack --consume --model "$first" \
+    --traces "$tmp/dense.h5" --plan "$tmp/dense.json" --out "$tmp/dense-s"
+check "each of them is marked" says 5 "consumed by pack" "$pack" mtp --model "$last" --out "$tmp/no"
+
+# ---- thermocline --consume ----
+
+"$BIN/gguf-make" random -q --act relu --context 128 --layers 8 --ff 2048 --seed 1 "$tmp/whole.gguf" || exit 1
+drive() # MODEL OPTIONS...
+{
+    XDG_CACHE_HOME=$tmp/cache "$BIN/thermocline" "$@" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 64 --max-tokens 256
+}
+answers() { drive "$tmp/d.gguf" -p x --tokens 3 -- --temp 0 --seed 1; }
+rm -rf "$tmp/cache"
+cp "$tmp/whole.gguf" "$tmp/d.gguf"
+ln -s "$tmp/d.gguf" "$tmp/l.gguf"
+check "thermocline: refused before anything is made" says 2 "symbolic link" drive "$tmp/l.gguf" --consume --tokens 0
+check "nothing was made" test ! -e "$tmp/cache"
+check "thermocline --consume frees the model" sh -c '"$@" && test $(($(stat -c %b "$0") * 20)) -le $(($(stat -c %s "$0") / 512))' "$tmp/d.gguf" \
+    env XDG_CACHE_HOME="$tmp/cache" "$BIN/thermocline" "$tmp/d.gguf" --consume --tokens 0 --hardware "$tmp/hw.sqlite" --memory 64MiB --context 64 --max-tokens 256
+check "the same model answers, without --consume too" says 0 "4 pack: up to date" drive "$tmp/d.gguf" -p x --tokens 3
+check "for another limit a plan is made for the pack" says 0 "4 pack: up to date" env XDG_CACHE_HOME="$tmp/cache" "$BIN/thermocline" "$tmp/d.gguf" \
+    --hardware "$tmp/hw.sqlite" --memory 48MiB --context 64 --max-tokens 256 -p x --tokens 3
+check "--fresh is refused" says 2 "nothing can be made again" drive "$tmp/d.gguf" --fresh --tokens 0
+check "so is what needs another trace" says 2 "no trace can be made" env XDG_CACHE_HOME="$tmp/cache" "$BIN/thermocline" "$tmp/d.gguf" --max-tokens 300 \
+    --hardware "$tmp/hw.sqlite" --memory 64MiB --context 64 --tokens 0
+check "its only weights are not removed" says 2 "the only weights" env XDG_CACHE_HOME="$tmp/cache" "$BIN/thermocline" remove d
+cp "$tmp"/cache/thermocline/models/d-*/model.thermo "$tmp/d.thermo"
+drive_stopped()
+{
+    local i
+    for i in $(seq "$(of 6 2)"); do
+        rm -rf "$tmp/cache"
+        cp "$tmp/whole.gguf" "$tmp/d.gguf"
+        for again in 1 2; do
+            setsid env XDG_CACHE_HOME="$tmp/cache" "$BIN/thermocline" "$tmp/d.gguf" --consume --tokens 0 --hardware "$tmp/hw.sqlite" --memory 64MiB \
+                --context 64 --max-tokens 256 > /dev/null 2>&1 &
+            local pid=$!
+            sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
+            kill -KILL -- -$pid 2> /dev/null
+            wait $pid 2> /dev/null
+        done
+        drive "$tmp/d.gguf" --consume --tokens 0 || { echo "moment $i: it did not go on"; return 1; }
+        cmp "$tmp/d.thermo" "$tmp"/cache/thermocline/models/d-*/model.thermo || return 1
+    done
+}
+check "thermocline killed with all that works for it goes on to the same bytes" drive_stopped
+
 # ---- stopped anywhere ----
 
 cat > "$tmp/moments.py" << 'END'
@@ -132,7 +188,7 @@ def peak_of(p, before):
     while p.poll() is None:
         first, of_model, then = blocks(out + ".packing"), blocks(model), blocks(out + ".packing")
         if first == then:
-            both = max(both, first + of_model + blocks(out) - before)
+            both = max(both, first + of_model - before)
         journal = max(journal, blocks(out + ".partial"))
     return both, journal
 

@@ -53,6 +53,8 @@ struct model_hparams {
     int yarn_context;            /* 0, or yarn's original context: frequencies that turn */
     float yarn_fast, yarn_slow;  /* more than `fast` times in it are not scaled, fewer than `slow` times are in full */
     float embd_scale, residual_scale, logit_scale; /* factors of embeddings, of what attention and FFN add, of logits; 0: none */
+    int embd_normed;             /* embeddings are normed, without weights */
+    float post_eps;              /* of the norms of what attention and FFN give; 0: rms_eps */
     float attn_scale;            /* of the products of queries and keys; 0: 1 / sqrt(head_dim) */
     float temperature;           /* 0, or queries at position p are multiplied by 1 + temperature * ln(1 + floor(p / yarn_context)) */
     float attn_softcap, final_softcap; /* 0, or products of queries and keys, logits z become c tanh(z / c) */
@@ -212,7 +214,13 @@ static inline size_t model_wkv_shifts(const struct model_hparams *h)
 /* Elements of the queries of a token as they are made, gates among them, and of what attention's output matrix sees. */
 static inline int model_q_dim(const struct model_hparams *h)
 {
-    return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim << h->out_gate);
+    return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim << (h->out_gate == 1));
+}
+
+/* Elements from a head's gates to the next one's; they stand at the end of it. */
+static inline int model_gate_stride(const struct model_hparams *h)
+{
+    return h->head_dim << (h->out_gate == 1);
 }
 
 static inline int model_out_dim(const struct model_hparams *h)

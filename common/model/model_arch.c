@@ -32,6 +32,7 @@ static const char *const rwkv6_keys[] = { "context_length", "embedding_length", 
                                           "time_mix_extra_dim", "time_decay_extra_dim", "rescale_every_n_layers", NULL };
 static const char *const conv_keys[] = { "shortconv.l_cache", "leading_dense_block_count", NULL };
 static const char *const theta_keys[] = { "rope.freq_base_swa", NULL };
+static const char *const muse_keys[] = { "final_logit_softcapping", "logit_scale", "rope.freq_base_swa", NULL };
 static const char *const layer_norm_keys[] = { "attention.layer_norm_epsilon", NULL };
 static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
                                            "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
@@ -117,6 +118,8 @@ static const struct model_arch archs[] = {
       .shared_expert = 5, .lead = 1, .select_bias = 2, .qk_norm = MODEL_QK_NORM_HEAD, .more_keys = lead_keys },
     { .family = { "jais2", "Jais 2", "ReLU^2 as in arcee, LayerNorm; no predictors" }, .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_RELU,
       .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .more_keys = layer_norm_keys },
+    { .family = { "muse-glimmer", "Muse-Glimmer-30B, text", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD,
+      .post_norms = 1, .window_period = 4, .period_offset = 1, .nope_period = 4, .gated = 1, .more_keys = muse_keys },
     { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,

@@ -45,6 +45,8 @@ struct model_arch {
     float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
     int layer_norm, parallel;
     int positions;               /* learned; queries and keys do not rotate where nope_period is 1 */
+    int gated;                   /* Muse: embeddings are normed, attention's gates are a matrix, post norms have an eps of their own, and
+                                  * logit_scale multiplies */
     int delta;                   /* recurrent layers, queries with gates; 1: value heads in groups, betas and alphas in one matrix;
                                   * 2: tiled, in two. Layers that predict further tokens are left out */
     int wkv;                     /* 6, 7: RWKV of that version: time mixing in place of attention, no key but those of more_keys */

@@ -470,13 +470,18 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
     h->attn_scale = read_factor(rd, "attention.scale");
     h->embd_scale = read_factor(rd, "embedding_scale");
     h->residual_scale = read_factor(rd, "residual_scale");
-    h->logit_scale = divisor > 0 ? 1 / divisor : 0;
+    h->logit_scale = divisor > 0 && !rd->a->gated ? 1 / divisor : divisor;
     h->attn_softcap = read_factor(rd, "attn_logit_softcapping");
     h->final_softcap = read_factor(rd, "final_logit_softcapping");
     if (rd->r == 0 && rd->a->scaled_embd)
         h->embd_scale = sqrtf((float)h->d_model);
     if (rd->r == 0 && h->n_layers == rd->a->wide_layers)
         h->attn_scale = 1 / sqrtf((float)(h->d_model / h->n_heads));
+    if (rd->r == 0 && rd->a->gated) {
+        h->embd_normed = 1;
+        h->out_gate = 2;
+        h->post_eps = 1e-8f;
+    }
     if (rd->r == 0 && rd->a->kinds)
         h->attn_scale = 1;
     if (rd->r == 0 && h->kv_rank)
@@ -485,7 +490,7 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
 
 static void read_window(struct reader *rd, struct model_hparams *h)
 {
-    int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, rd->a->window);
+    int window = read_int(rd, "attention.sliding_window", rd->a->gated, INT32_MAX, rd->a->gated ? -1 : rd->a->window);
     const struct gguf_key *pattern = gguf_find(rd->g, arch_key(rd, "attention.sliding_window_pattern"));
     if (rd->r == 0 && rd->a->window_period > 0 && window > 0 && pattern && pattern->type == GGUF_ARRAY) {
         read_pattern(rd, h);

@@ -32,6 +32,21 @@ void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
         out[i] = x[i] * scale * w[i];
 }
 
+void nn_rms(float *x, int n, float eps)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    float scale = (float)(1.0 / sqrt(sum / n + (double)eps));
+    for (int i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
+void nn_post_norm(float *out, const float *x, const float *w, int n, const struct model_hparams *h)
+{
+    nn_rmsnorm(out, x, w, n, h->post_eps > 0 ? h->post_eps : h->rms_eps);
+}
+
 void nn_norm(float *out, const float *x, const float *w, const float *b, int n, const struct model_hparams *h)
 {
     double sum = 0, squares = 0;
@@ -69,14 +84,8 @@ void nn_values(float *v, const float *bias, const struct model_hparams *h)
     int dim = h->head_dim, n = h->n_kv_heads * dim;
     for (int i = 0; bias && i < n; i++)
         v[i] += bias[i];
-    for (int i = 0; h->value_norm && i < n; i += dim) {
-        double sum = 0;
-        for (int k = i; k < i + dim; k++)
-            sum += (double)v[k] * v[k];
-        float scale = (float)(1.0 / sqrt(sum / dim + (double)h->rms_eps));
-        for (int k = i; k < i + dim; k++)
-            v[k] *= scale;
-    }
+    for (int i = 0; h->value_norm && i < n; i += dim)
+        nn_rms(v + i, dim, h->rms_eps);
 }
 
 void nn_router_input(float *out, const float *x, const float *w, int n, float eps)
@@ -555,9 +564,9 @@ int nn_act_is_sparse(enum model_act act)
     return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU || act == MODEL_ACT_RELU_UNGATED;
 }
 
-void nn_gate_heads(float *x, const float *queries, int n_heads, int dim)
+void nn_gate_heads(float *x, const float *gates, int stride, int n_heads, int dim)
 {
     for (int head = 0; head < n_heads; head++)
         for (int i = 0; i < dim; i++)
-            x[head * dim + i] *= nn_sigmoid(queries[(2 * head + 1) * dim + i]);
+            x[head * dim + i] *= nn_sigmoid(gates[(head + 1) * stride - dim + i]);
 }

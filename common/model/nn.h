@@ -14,6 +14,12 @@
  * f32[n], n > 0; out may be x. */
 void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps);
 
+/* The same without weights, in place. */
+void nn_rms(float *x, int n, float eps);
+
+/* The norm of what attention and FFN give. */
+void nn_post_norm(float *out, const float *x, const float *w, int n, const struct model_hparams *h);
+
 /* The model's norm: RMSNorm with its eps; where it has layer_norm, out[i] = w[i] * (x[i] - m) / sqrt(mean((x - m)^2) + eps) + b[i],
  * m = mean(x), sums in double. b may be NULL. f32[n]; out may be x. */
 void nn_norm(float *out, const float *x, const float *w, const float *b, int n, const struct model_hparams *h);
@@ -89,8 +95,8 @@ size_t nn_attention_floats(int n_tokens, int n_pos, const struct nn_attn *a);
 /* Values of a token before they go to the cache, in place: + bias, NULL for none, then the model's norm without weights, if it has one. */
 void nn_values(float *v, const float *bias, const struct model_hparams *h);
 
-/* x[i] *= sigmoid(gate[i]) of n_heads heads of dim; the gates of a head follow its queries: queries[head][2][dim]. */
-void nn_gate_heads(float *x, const float *queries, int n_heads, int dim);
+/* x[i] *= sigmoid(gate[i]) of n_heads heads of dim; the gates of a head are the last dim of its stride: gates[head][stride]. */
+void nn_gate_heads(float *x, const float *gates, int stride, int n_heads, int dim);
 
 /* What a router with a norm of its own sees: out = rmsnorm(x) * w / sqrt(n), f32[n]. */
 void nn_router_input(float *out, const float *x, const float *w, int n, float eps);

@@ -414,8 +414,8 @@ float forward_residual_scale(const struct forward *f)
 void forward_add_residual(const struct forward *f, float *x, float *out, const float *w, int n)
 {
     float scale = forward_residual_scale(f);
-    if (w)
-        forward_norm(f, out, out, w, NULL, n);
+    for (int t = 0; w && t < n; t++)
+        nn_post_norm(out + (size_t)t * f->d, out + (size_t)t * f->d, w, f->h->d_model, f->h);
     for (size_t i = 0; i < (size_t)n * f->d; i++)
         x[i] += scale * out[i];
 }
@@ -482,6 +482,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
         for (size_t k = 0; !r && f->h->embd_scale > 0 && k < f->d; k++)
             f->x[i * f->d + k] *= f->h->embd_scale;
+        if (!r && f->h->embd_normed)
+            nn_rms(f->x + i * f->d, f->h->d_model, f->h->rms_eps);
         if (!r && f->global[MODEL_EMBD_NORM])
             forward_norm(f, f->x + i * f->d, f->x + i * f->d, f->global[MODEL_EMBD_NORM], f->global[MODEL_EMBD_NORM_BIAS], 1);
     }

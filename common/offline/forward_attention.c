@@ -78,7 +78,7 @@ static void place_some(void *ctx, int begin, int end, int worker)
     for (size_t i = (size_t)begin; i < (size_t)end; i++) {
         const size_t row = s->first - s->group + i;
         float *q = b->q + i * f->q_len, *k = b->k + row * f->kv_len, *v = b->v + row * f->kv_len;
-        for (size_t j = 0; f->own.out_gate && j < heads; j++)
+        for (size_t j = 0; f->own.out_gate == 1 && j < heads; j++)
             memcpy(q + j * dim, b->made + (i * heads + j) * 2 * dim, dim * sizeof *q);
         if (f->w[MODEL_ATTN_K] && !f->w[MODEL_ATTN_V])
             memcpy(v, k, f->kv_len * sizeof *v);
@@ -108,11 +108,16 @@ static void make_plain(const struct span *s)
     const struct batch *b = &f->b;
     size_t at = (s->first - s->group) * f->kv_len;
     const struct gguf_tensor *q = forward_tensor(f, MODEL_ATTN_Q);
-    const struct forward_product p[3] = {
-        { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate ? b->made : b->q, f->own.out_gate ? (size_t)q->dims[1] : f->q_len },
-        { forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, b->k + at, f->kv_len },
-        { forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, b->v + at, f->kv_len } };
-    forward_products(f, p, f->w[MODEL_ATTN_V] ? 3 : f->w[MODEL_ATTN_K] ? 2 : 1, b->norm, f->d, s->n);
+    struct forward_product p[4] = {
+        { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate == 1 ? b->made : b->q, f->own.out_gate == 1 ? (size_t)q->dims[1] : f->q_len } };
+    int n = 1;
+    if (f->w[MODEL_ATTN_K])
+        p[n++] = (struct forward_product){ forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, b->k + at, f->kv_len };
+    if (f->w[MODEL_ATTN_V])
+        p[n++] = (struct forward_product){ forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, b->v + at, f->kv_len };
+    if (f->w[MODEL_ATTN_GATE])
+        p[n++] = (struct forward_product){ forward_tensor(f, MODEL_ATTN_GATE), f->w[MODEL_ATTN_GATE], 0, b->made, f->q_len };
+    forward_products(f, p, n, b->norm, f->d, s->n);
     pool_for(f->pool, s->n, ITEM, place_some, (void *)(uintptr_t)s);
     keep(s);
 }
@@ -207,7 +212,8 @@ static void attend_some(void *ctx, int begin, int end, int worker)
         nn_attention(out, b->q + i * f->q_len, b->k + row * f->kv_len, values + row * f->kv_len, pos + 1 - from, head, to, &a,
                      f->scratch[worker].scores);
         if (h->out_gate)
-            nn_gate_heads(out + (size_t)head * one, b->made + (i * (size_t)h->n_heads + (size_t)head) * 2 * one, to - head, h->head_dim);
+            nn_gate_heads(out + (size_t)head * one, b->made + (i * (size_t)h->n_heads + (size_t)head) * (size_t)model_gate_stride(h),
+                          model_gate_stride(h), to - head, h->head_dim);
     }
 }
 

@@ -41,6 +41,7 @@ static const struct family families[] = {
     { .arch = "bailingmoe2", .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .lead = 1, .rope_share = 2, .joined = 1,
       .sigmoid = 1 },
     { .arch = "jais2", .rope_share = 1, .ungated = 1, .untied = 1, .layer_norm = 1, .biased = 1 },
+    { .arch = "muse-glimmer", .key_length = 1, .untied = 1, .window = 2, .capped = 1 },
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
@@ -511,7 +512,7 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "olmo2", "exaone4",
-                                         "glm4", "hunyuan-moe", "minimax-m2", "bailingmoe2", "jais2", "smollm3", "granite",
+                                         "glm4", "hunyuan-moe", "minimax-m2", "bailingmoe2", "jais2", "muse-glimmer", "smollm3", "granite",
                                          "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
                                          "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "nemotron_h",
                                          "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };
@@ -624,8 +625,8 @@ int cmd_random(int argc, char **argv)
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &s.rope_base, .min = 1, .max = 1e9,
           .arg = "X", .def = "10000", .help = "Base of the rotary embedding." },
         { .name = "rope-scaling", .type = OPT_CHOICE, .dest = &s.rope_scaling, .choices = scalings,
-          .arg = "NAME", .def = "none", .help = "Scaling of positions (longrope: phi3); the original context of yarn and longrope is the context over "
-                                                  "the factor." },
+          .arg = "NAME", .def = "none", .help = "Scaling of positions (longrope: phi3); the original context of yarn and longrope "
+                                                  "is the context over the factor." },
         { .name = "rope-factor", .type = OPT_DOUBLE, .dest = &s.rope_factor, .min = 1, .max = 1000,
           .arg = "X", .def = "4", .help = "Factor of that scaling." },
         { .name = "rope-freqs", .type = OPT_FLAG, .dest = &s.rope_freqs, .help = "Divisors of the rotation's frequencies (Llama 3)." },

@@ -20,6 +20,7 @@ struct family {
     int window;                 /* layers that see one; 2: which ones is an array */
     int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
+    int capped;                 /* a factor of logits, and a cap */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys;
                                  * 2: that of layers before the experts' alone; 3: neither that nor a function; 4: no key */
     int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */

@@ -217,7 +217,7 @@ static int put_scales(struct make *m, const struct family *f, struct err *e)
     };
     int r = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        if (keys[i].scale ? f->scales : f->softcaps || (f->kinds && i == 5))
+        if (keys[i].scale ? f->scales || (f->capped && i == 3) : f->softcaps || ((f->kinds || f->capped) && i == 5))
             r = put_f32(m, f->arch, keys[i].key, keys[i].value, e);
     return r;
 }

@@ -95,6 +95,7 @@ struct each_token {
     const struct cpu *cpu;
     const float *w, *bias, *x;
     float *out;
+    int post;
 };
 
 static void norm_some(void *ctx, int begin, int end, int worker)
@@ -104,13 +105,26 @@ static void norm_some(void *ctx, int begin, int end, int worker)
     size_t d_model = (size_t)h->d_model;
     (void)worker;
     for (size_t t = (size_t)begin; t < (size_t)end; t++)
-        nn_norm(a->out + t * d_model, a->x + t * d_model, a->w, a->bias, h->d_model, h);
+        if (a->post)
+            nn_post_norm(a->out + t * d_model, a->x + t * d_model, a->w, h->d_model, h);
+        else
+            nn_norm(a->out + t * d_model, a->x + t * d_model, a->w, a->bias, h->d_model, h);
+}
+
+static void norms(const struct cpu *c, int n, struct each_token *a)
+{
+    pool_for(c->c.pool, n, cpu_piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *a->x), norm_some, a);
+}
+
+/* Of what attention and FFN give. */
+static void post_norms(const struct cpu *c, const float *w, const float *x, int n, float *out)
+{
+    norms(c, n, &(struct each_token){ c, w, NULL, x, out, 1 });
 }
 
 void cpu_norms(const struct cpu *c, const float *w, const float *bias, const float *x, int n, float *out)
 {
-    struct each_token a = { c, w, bias, x, out };
-    pool_for(c->c.pool, n, cpu_piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * sizeof *x), norm_some, &a);
+    norms(c, n, &(struct each_token){ c, w, bias, x, out, 0 });
 }
 
 /* ---- attention ---- */
@@ -170,7 +184,7 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
               *v = m->v + (size_t)t * (size_t)kv_dim;
         const struct engine_token *tok = &a->tokens[t];
-        for (int i = 0; h->out_gate && i < h->n_heads; i++) /* gates stay where they are */
+        for (int i = 0; h->out_gate == 1 && i < h->n_heads; i++) /* gates stay where they are */
             memcpy(q + i * h->head_dim, m->made + ((size_t)t * (size_t)h->n_heads + (size_t)i) * 2 * (size_t)h->head_dim,
                    (size_t)h->head_dim * sizeof *q);
         if (own_kv && !cpu_matrix(c, a->layer, MODEL_ATTN_V)->data)
@@ -276,7 +290,8 @@ static void some_heads(void *ctx, int begin, int end, int worker)
             }
             for (int j = t; h->out_gate && j < t + n; j++)
                 nn_gate_heads(c->c.memory.attn + (size_t)j * out_dim + (size_t)head * (size_t)width,
-                              c->c.memory.made + 2 * ((size_t)j * q_dim + (size_t)head * (size_t)width), end_head - head, width);
+                              c->c.memory.made + ((size_t)j * (size_t)h->n_heads + (size_t)head) * (size_t)model_gate_stride(h),
+                              model_gate_stride(h), end_head - head, width);
         }
     }
 }
@@ -352,11 +367,13 @@ static int latent_products(const struct cpu *c, int layer, struct acts *in, cons
 static int plain_products(const struct cpu *c, int layer, struct acts *in, const struct dense_reads *reads, struct err *e)
 {
     struct products qkv = { .reads = reads, .e = e };
-    cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
+    cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_Q), in, c->c.h->out_gate == 1 ? c->c.memory.made : c->c.memory.q);
     if (cpu_matrix(c, layer, MODEL_ATTN_K)->data)
         cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_K), in, c->c.memory.k);
     if (cpu_matrix(c, layer, MODEL_ATTN_V)->data)
         cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_V), in, c->c.memory.v);
+    if (cpu_matrix(c, layer, MODEL_ATTN_GATE)->data)
+        cpu_add_product(c, &qkv, cpu_matrix(c, layer, MODEL_ATTN_GATE), in, c->c.memory.made);
     return cpu_run_products(c, &qkv);
 }
 
@@ -391,7 +408,7 @@ int dense_attention(struct dense *d, int layer, struct acts *in, const struct en
     for (int t = 0; t < n; t++)
         add_bias(out + (size_t)t * (size_t)h->d_model, cpu_vector(c, layer, MODEL_ATTN_OUTPUT_BIAS), h->d_model);
     if (cpu_vector(c, layer, MODEL_ATTN_POST_NORM))
-        cpu_norms(c, cpu_vector(c, layer, MODEL_ATTN_POST_NORM), NULL, out, n, out);
+        post_norms(c, cpu_vector(c, layer, MODEL_ATTN_POST_NORM), out, n, out);
     return r;
 }
 
@@ -489,6 +506,8 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;
+    for (int t = 0; c->c.h->embd_normed && t < n; t++)
+        nn_rms(x + (size_t)t * d_model, c->c.h->d_model, c->c.h->rms_eps);
     if (cpu_vector(c, -1, MODEL_EMBD_NORM))
         cpu_norms(c, cpu_vector(c, -1, MODEL_EMBD_NORM), cpu_vector(c, -1, MODEL_EMBD_NORM_BIAS), x, n, x);
     if (c->c.h->layer_embd)
@@ -525,7 +544,10 @@ static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const flo
                         : w == MODEL_FFN_NORM    ? cpu_vector(c, layer, MODEL_FFN_NORM_BIAS)
                                                  : NULL;
     (void)e;
-    cpu_norms(c, cpu_vector(c, layer, w), bias, x, n, out);
+    if (which == DENSE_NORM_FFN_POST)
+        post_norms(c, cpu_vector(c, layer, w), x, n, out);
+    else
+        cpu_norms(c, cpu_vector(c, layer, w), bias, x, n, out);
     return 0;
 }
 

@@ -154,8 +154,11 @@ static void gated_heads(void)
 {
     float x[4] = { 1, 2, 3, 4 };
     const float queries[8] = { 9, 9, 0, 1, 9, 9, -1, 50 };
-    nn_gate_heads(x, queries, 2, 2);
+    nn_gate_heads(x, queries, 4, 2, 2);
     CHECK(x[0] == 0.5f && fabs((double)x[1] - 2 / (1 + exp(-1))) < 1e-6 && fabs((double)x[2] - 3 / (1 + exp(1))) < 1e-6 && x[3] == 4);
+    const float gates[4] = { 50, 0, 0, 50 };
+    nn_gate_heads(x, gates, 2, 2, 2);
+    CHECK(x[0] == 0.5f && fabs((double)x[1] - 1 / (1 + exp(-1))) < 1e-6 && fabs((double)x[2] - 1.5 / (1 + exp(1))) < 1e-6 && x[3] == 4);
 }
 
 int main(void)

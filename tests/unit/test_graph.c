@@ -36,6 +36,8 @@ static const struct family {
     { "opt", 64, "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },
     { "qwen35", 64, "attn_norm attention add ffn_norm ffn",
       { BASE, .full_period = 4, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .out_gate = 1 } },
+    { "muse-glimmer", 64, "attn_norm attention add ffn_norm ffn",
+      { BASE, .out_gate = 2, .post_norms = 1, .qk_norm = MODEL_QK_NORM_HEAD, .long_context = 64 } },
     { "qwen3next", 64, "attn_norm delta add ffn_norm route ffn",
       { BASE, EXPERTS, .full_period = 3, .conv_width = 4, .delta_dim = 16, .delta_k_heads = 2, .delta_v_heads = 4, .delta_joined = 1 } },
     { "lfm2", 64, "attn_norm conv add ffn_norm ffn", { BASE, .blocks = "caac", .conv_width = 3 } },

@@ -410,8 +410,9 @@ int cmd_trace(int argc, char **argv)
         log_warn("%s", said);
     if (!o.n_ctx)
         o.n_ctx = m->h.n_ctx_train < 512 ? (uint64_t)m->h.n_ctx_train : 512;
-    if (m->h.n_positions > 0 && o.n_ctx > (uint64_t)m->h.n_ctx_train) {
-        r = err_set(&e, ERR_USAGE, "--ctx %llu: the model has %d positions", (unsigned long long)o.n_ctx, m->h.n_ctx_train);
+    if (model_ends(&m->h) && o.n_ctx > (uint64_t)m->h.n_ctx_train) {
+        r = err_set(&e, ERR_USAGE, "--ctx %llu: the model has %d positions%s", (unsigned long long)o.n_ctx, m->h.n_ctx_train,
+                    m->h.sparse ? " with full attention; sparse attention is not supported" : "");
         goto out;
     }
     if (o.n_ctx > (uint64_t)m->h.n_ctx_train)

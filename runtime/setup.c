@@ -250,9 +250,9 @@ static int fill_config(struct setup *s, struct err *e)
     s->variants[0] = (struct engine_way){ c->io, threads, l->queue_depth, l->io_lanes, 0, c->no_ahead };
     c->variants = s->variants;
     c->n_variants = 1;
-    if (s->pack->h.n_positions > 0 && c->choice.context > s->pack->h.n_ctx_train)
-        return err_set(e, ERR_USAGE, "a context of %d, but the model has %d positions (--context)", c->choice.context,
-                       s->pack->h.n_ctx_train);
+    if (model_ends(&s->pack->h) && c->choice.context > s->pack->h.n_ctx_train)
+        return err_set(e, ERR_USAGE, "a context of %d, but the model has %d positions%s (--context)", c->choice.context,
+                       s->pack->h.n_ctx_train, s->pack->h.sparse ? " with full attention; sparse attention is not supported" : "");
     if (c->choice.context > s->pack->h.n_ctx_train)
         log_warn("a context of %d, but the model was trained with %d", c->choice.context, s->pack->h.n_ctx_train);
     return 0;

@@ -78,9 +78,17 @@ struct model_hparams {
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int output_norm_named_embd;  /* the file calls the output's norm token_embd_norm */
+    int sparse;                  /* attention to more than n_ctx_train positions would be sparse (DeepSeek's, by an indexer, whose tensors
+                                  * nobody reads): contexts end there */
     int n_positions;             /* 0, or rows of learned positions: that of position p, row p + MODEL_FIRST_POSITION, is added to its
                                   * embedding, and there are n_ctx_train of them */
 };
+
+/* Is there nothing beyond n_ctx_train positions? */
+static inline int model_ends(const struct model_hparams *h)
+{
+    return h->n_positions > 0 || h->sparse;
+}
 
 /* Layers that a token passes. */
 static inline int model_depth(const struct model_hparams *h)

@@ -240,7 +240,7 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     for (int l = 0; l < m->h.n_layers; l++)
         if ((r = check_predictor(m, l, e)) < 0)
             goto fail;
-    for (uint64_t i = 0; (m->h.n_nextn > 0 || m->h.mtp > 0 || m->h.wkv_dim > 0 || m->h.shared_kv > 0) && i < g->n_tensors; i++)
+    for (uint64_t i = 0; i < g->n_tensors; i++)
         n_found += (uint64_t)model_leaves_out(&m->h, g->tensors[i].name);
     if (n_found != g->n_tensors) {
         r = name_unknown(m, e);

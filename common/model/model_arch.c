@@ -18,6 +18,10 @@ static const char *const deepseek2_keys[] = { "leading_dense_block_count", "next
                                               "expert_group_used_count", "attention.q_lora_rank", "attention.kv_lora_rank",
                                               "attention.key_length_mla",
                                               "attention.value_length_mla", NULL };
+static const char *const dsa_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
+                                        "expert_group_used_count", "attention.q_lora_rank", "attention.kv_lora_rank",
+                                        "attention.key_length_mla", "attention.value_length_mla", "attention.indexer.head_count",
+                                        "attention.indexer.key_length", "attention.indexer.top_k", "attention.indexer.types", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
 static const char *const delta_keys[] = { "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count",
@@ -137,6 +141,11 @@ static const struct model_arch archs[] = {
                   "(before May 2025) have to be converted again" },
       .router = MODEL_ROUTER_SOFTMAX_ALL, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
       .select_bias = 2, .latent = 1, .more_keys = deepseek2_keys },
+    { .family = { "glm-dsa", "GLM-5, 5.1, 5.2",
+                  "as deepseek2, up to the context in which its sparse attention is full attention (2,048 positions); a longer one "
+                  "is refused" },
+      .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
+      .select_bias = 2, .latent = 2, .more_keys = dsa_keys },
     { .family = { "phi3", "Phi-3, Phi-3.5, Phi-4",
                   "a window in every layer where the file states one; with longrope a context beyond the original one "
                   "has other frequencies: texts differ" },

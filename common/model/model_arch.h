@@ -23,7 +23,7 @@ struct model_arch {
     int stated_norm;             /* weights of experts are normalised exactly where expert_weights_norm says so */
     int lead;                    /* keys of layers before the experts' and of layers left out, groups of experts, a scale of weights */
     int select_bias;             /* as model_hparams.select_bias */
-    int latent;                  /* attention of DeepSeek-V2 */
+    int latent;                  /* attention of DeepSeek-V2; 2: sparse beyond attention.indexer.top_k positions */
     enum model_ffn_up ffn_up;
     int kinds;                   /* Gemma 4: layers with a window have other heads; values are normed; experts' norms are their own */
     int early_router, experts;   /* experts: there must be some */

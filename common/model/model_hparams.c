@@ -448,6 +448,11 @@ static void read_latent(struct reader *rd, struct model_hparams *h)
     h->q_rank = read_int(rd, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0);
     h->n_kv_heads = 1;
     only_int(rd, "attention.head_count_kv", 1, "latent attention has one KV head");
+    if (rd->a->latent == 2) {
+        int full = read_int(rd, "attention.indexer.top_k", 1, MODEL_MAX_CONTEXT, -1);
+        h->n_ctx_train = h->n_ctx_train < full ? h->n_ctx_train : full;
+        h->sparse = 1;
+    }
     if (rd->r < 0)
         return;
     h->head_dim = h->kv_rank + rot;

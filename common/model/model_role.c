@@ -111,6 +111,8 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 int model_leaves_out(const struct model_hparams *h, const char *name)
 {
     int blk, at = 0, depth = model_depth(h);
+    if (h->sparse && strstr(name, ".indexer."))
+        return 1;
     if (h->mtp)
         return (sscanf(name, "blk.%d.", &blk) != 1 || blk != h->mtp) && strcmp(name, roles[MODEL_ROPE_FREQS].tensor) != 0;
     if (h->mix_rank)

@@ -44,8 +44,9 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
 /* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
 
-/* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens, or the mix of values in RWKV's first
- * layer, which has nothing to mix? Of a layer that predicts further tokens by itself: any but its own and the model's rope_freqs. */
+/* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens, an indexer's, or the mix of values in
+ * RWKV's first layer, which has nothing to mix? Of a layer that predicts further tokens by itself: any but its own and the model's
+ * rope_freqs. */
 int model_leaves_out(const struct model_hparams *h, const char *name);
 
 /* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.

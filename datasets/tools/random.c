@@ -48,6 +48,7 @@ static const struct family families[] = {
     { .arch = "granitehybrid", .shared = 1, .scales = 1, .ssm = 1 },
     { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .rope_share = 2, .sigmoid = 1 },
     { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
+    { .arch = "glm-dsa", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 2, .sigmoid = 1 },
     { .arch = "phi3", .rope_share = 1, .fused = 1, .untied = 1, .window = 1 },
     { .arch = "arcee", .rope_share = 1, .ungated = 1 },
     { .arch = "qwen3next", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 1 },
@@ -333,6 +334,24 @@ static int add_unused(struct make *m, const struct model_hparams *h, const struc
     return r;
 }
 
+/* What chooses the positions that sparse attention sees, in its first layer and every fourth from there. */
+static int add_indexer(struct make *m, const struct shape *s, int blk, struct err *e)
+{
+    const uint64_t dim = RANDOM_INDEXER, rank = (uint64_t)s->q_rank, d = (uint64_t)s->d_model;
+    const struct { const char *name; uint64_t dims[2]; } own[] = {
+        { "attn_k.weight", { d, dim } }, { "attn_q_b.weight", { rank, 2 * dim } }, { "proj.weight", { d, 2 } },
+        { "k_norm.weight", { dim, 1 } }, { "k_norm.bias", { dim, 1 } },
+    };
+    int r = 0;
+    for (size_t i = 0; r == 0 && random_indexes(s, blk) && i < sizeof own / sizeof own[0]; i++) {
+        struct make_tensor t = { .row = random_row, .type = i < 2 ? s->type : QUANT_F32, .n_dims = i < 3 ? 2 : 1, .mean = i == 3,
+                                 .deviation = 0.1f, .dims = { own[i].dims[0], own[i].dims[1], 1, 1 } };
+        snprintf(t.name, sizeof t.name, "blk.%d.indexer.%s", blk, own[i].name);
+        r = add_named(m, s, &t, e);
+    }
+    return r;
+}
+
 static int add_tensors(struct make *m, const struct model_hparams *h, const struct shape *s, struct err *e)
 {
     int r = 0;
@@ -345,6 +364,8 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
                 r = add_tensor(m, h, s, (enum model_role)role, model_layer_at(h, i), e);
     if (r == 0 && h->wkv_dim && !h->mix_rank)
         r = add_unused(m, h, s, e);
+    for (int i = 0; r == 0 && i < s->layers; i++)
+        r = add_indexer(m, s, i, e);
     for (int i = 0; r == 0 && i < h->n_nextn; i++)
         r = add_nextn(m, h, s, model_depth(h) + i, e);
     return r;
@@ -396,6 +417,8 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, s->family->latent ? "--head-dim %d is no multiple of 4" : "--head-dim %d is odd", s->head_dim);
     if (!s->family->latent && (s->kv_rank > 0 || s->q_rank > 0))
         return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
+    if (s->family->latent == 2 && s->q_rank == 0)
+        return err_set(e, ERR_USAGE, "--arch %s needs --q-rank", s->family->arch);
     if (s->family->kinds && (s->layers < 6 || s->window == 0))
         return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
     if (!s->family->kinds && (s->layer_embd || s->shared_kv || s->narrow))
@@ -513,7 +536,7 @@ int cmd_random(int argc, char **argv)
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "olmo2", "exaone4",
                                          "glm4", "hunyuan-moe", "minimax-m2", "bailingmoe2", "jais2", "muse-glimmer", "smollm3", "granite",
-                                         "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
+                                         "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "glm-dsa", "phi3", "arcee", "qwen3next",
                                          "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "nemotron_h",
                                          "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");

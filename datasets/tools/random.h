@@ -5,6 +5,7 @@
 #include "common/model/model.h"
 #include "datasets/tools/make.h"
 
+enum { RANDOM_INDEXER = 128 }; /* elements of a key of a layer's indexer, as published */
 enum { UNSTATED, SOFTMAX, SIGMOID };
 enum { PLAIN, LINEAR, YARN, LONGROPE };
 
@@ -23,7 +24,8 @@ struct family {
     int capped;                 /* a factor of logits, and a cap */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys;
                                  * 2: that of layers before the experts' alone; 3: neither that nor a function; 4: no key */
-    int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
+    int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these;
+                                 * 2: with an indexer of half the context */
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too; 2: that alone */
     int ungated;                /* no Gate */
@@ -51,6 +53,12 @@ struct shape {
     const char *type_name, *more_name, *embd_name, *expert_name, *tokenizer_from, *name, *published;
     uint32_t type, more, embd, expert;     /* more: of what has more bits in a mixture */
 };
+
+/* Has a layer an indexer of its own? */
+static inline int random_indexes(const struct shape *s, int layer)
+{
+    return s->family->latent == 2 && layer % 4 == 0;
+}
 
 /* The keys that the architecture's converters write, and the vocabulary; s->vocab is its size then. */
 int random_keys(struct make *m, struct shape *s, struct err *e);

@@ -182,6 +182,22 @@ static int put_pattern(struct make *m, const struct shape *s, struct err *e)
     return make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
 }
 
+static int put_indexer(struct make *m, const struct shape *s, struct err *e)
+{
+    uint8_t own[MODEL_MAX_LAYERS];
+    char name[96];
+    const char *a = s->family->arch;
+    int r;
+    for (int l = 0; l < s->layers; l++)
+        own[l] = (uint8_t)random_indexes(s, l);
+    snprintf(name, sizeof name, "%s.attention.indexer.types", a);
+    if ((r = put_u32(m, a, "attention.indexer.head_count", 2, e)) < 0 ||
+        (r = put_u32(m, a, "attention.indexer.key_length", RANDOM_INDEXER, e)) < 0 ||
+        (r = put_u32(m, a, "attention.indexer.top_k", s->context / 2, e)) < 0)
+        return r;
+    return make_array(m, name, GGUF_BOOL, s->layers, own, (size_t)s->layers, e);
+}
+
 static int put_latent(struct make *m, const struct shape *s, struct err *e)
 {
     const struct { const char *key; int value; } keys[] = {
@@ -192,7 +208,7 @@ static int put_latent(struct make *m, const struct shape *s, struct err *e)
     int r = 0, n = (int)(sizeof keys / sizeof keys[0]) - (s->q_rank == 0);
     for (int i = 0; i < n && r == 0; i++)
         r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
-    return r;
+    return r < 0 || s->family->latent == 1 ? r : put_indexer(m, s, e);
 }
 
 static int put_experts(struct make *m, const struct shape *s, struct err *e)

@@ -118,4 +118,16 @@ few_positions()
     grep -q "a context of 256, but the model has 98 positions" "$tmp/error" && logits 1,2,3 --context 98 > /dev/null
 }
 check "opt: a context beyond the model's positions is refused" few_positions
+# Sparse attention is not built: beyond as many positions as its indexer chooses (half the context that the file states).
+sparse_beyond()
+{
+    chain --arch glm-dsa --layers 3 --lead 1 --d-model 64 --heads 4 --head-dim 32 --q-rank 24 --ff 96 --experts 4 --experts-used 2 --type f32 || return
+    logits 1,2,3 --context 128 > /dev/null || return
+    status 2 logits 1,2,3 --context 129 2> "$tmp/error" > /dev/null
+    cat "$tmp/error"
+    grep -q "a context of 129, but the model has 128 positions with full attention" "$tmp/error" || return
+    status 2 "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --ctx 129 --out "$tmp/t2.h5" 2> "$tmp/error"
+    grep -q "128 positions with full attention" "$tmp/error"
+}
+check "glm-dsa: a context beyond which attention is sparse is refused" sparse_beyond
 done_testing

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 struct args {
-    const char *model, *out;
+    const char *model, *layer, *out;
     int threads, share, dry_run, json;
 };
 
@@ -29,6 +29,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     const struct opt opts[] = {
         { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ, .required = 1,
           .help = "The GGUF that was traced and packed." },
+        { .name = "layer", .type = OPT_STRING, .dest = &a->layer, .arg = "FILE", .file = OPT_READ, .def = "in the model's file",
+          .help = "The file that has the layer, where the model's has not: an mtp-*.gguf, with or without the model's other layers." },
         { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .file = OPT_WRITE, .required = 1,
           .help = "Where the packed layer goes; replaced whole or not at all." },
         { .name = "share", .type = OPT_FLAG, .dest = &a->share,
@@ -99,11 +101,11 @@ static int run(const struct args *a, struct err *e)
     struct build_report report = { 0 };
     uint32_t *orders = NULL;
     uint64_t file, memory;
-    int r = source_open_mtp(&s, a->model, a->share, &b.model_hash, e);
+    int r = source_open_mtp(&s, a->model, a->layer, a->share, &b.model_hash, e);
     if (r < 0)
         return r;
     if ((r = derive(s.model, &b.shapes, e)) < 0)
-        err_wrap(e, "'%s': block %d", a->model, s.model->h.mtp);
+        err_wrap(e, "'%s': block %d", s.path, s.model->h.mtp);
     if (r == 0 && (r = source_orders(&s.model->h, &orders, &b.order_hash, e)) == 0)
         r = pool_new(a->threads, NULL, &b.pool, e);
     b.orders = orders;

@@ -112,13 +112,13 @@ static int same_table(const struct gguf *g, const struct hash128 *each, const st
 }
 
 /* What the layer need not have of its own. */
-static void share_tables(struct model *layer, const struct model *m, const struct hash128 *each, int share)
+static void share_tables(struct model *layer, const struct model *m, const struct hash128 *each, int own, int share)
 {
     const struct gguf_tensor **embd = &layer->global[MODEL_TOKEN_EMBD], **head = &layer->global[MODEL_OUTPUT];
     const struct gguf_tensor *model_head = m->global[MODEL_OUTPUT] ? m->global[MODEL_OUTPUT] : m->global[MODEL_TOKEN_EMBD];
-    if (*embd && (share || same_table(m->gguf, each, *embd, m->global[MODEL_TOKEN_EMBD])))
+    if (*embd && (share || (!own && same_table(m->gguf, each, *embd, m->global[MODEL_TOKEN_EMBD]))))
         *embd = NULL;
-    if (*head && (share || same_table(m->gguf, each, *head, model_head))) {
+    if (*head && (share || (!own && same_table(m->gguf, each, *head, model_head)))) {
         *head = NULL;
         layer->h.tied_output = 1;
     }
@@ -140,8 +140,19 @@ static int expect(struct gguf *own, const struct gguf *g, const struct hash128 *
     return r;
 }
 
-/* As a trace's recorder hashes it: with fused tensors in their parts. */
-static int hash_whole(struct source *s, const char *path, int share, struct hash128 *out, struct err *e)
+/* Is a layer of another file this model's next? */
+static int check_layer(const struct source *s, const char *path, const struct model *m, struct err *e)
+{
+    const struct model_hparams *a = &s->model->h, *b = &m->h;
+    if (!strcmp(a->arch, b->arch) && a->mtp == model_depth(b) && a->d_model == b->d_model && a->n_vocab == b->n_vocab)
+        return 0;
+    return err_set(e, ERR_MISMATCH, "'%s' is a layer behind %d others of %s, %d wide and with %d tokens, but '%s' has %d "
+                   "layers of %s, %d wide and with %d tokens", s->path, a->mtp, a->arch, a->d_model, a->n_vocab, path, model_depth(b),
+                   b->arch, b->d_model, b->n_vocab);
+}
+
+/* As a trace's recorder hashes it: with fused tensors in their parts. own: the layer is of another file. */
+static int hash_whole(struct source *s, const char *path, int own, int share, struct hash128 *out, struct err *e)
 {
     struct gguf *g;
     struct model *m = NULL;
@@ -151,7 +162,9 @@ static int hash_whole(struct source *s, const char *path, int share, struct hash
     int r = gguf_open(path, &g, e);
     if (r < 0)
         return r;
-    if ((r = model_open(g, NULL, &m, e)) == 0 && !(each = calloc(g->n_tensors, sizeof *each)))
+    if ((r = model_open(g, NULL, &m, e)) == 0 && own)
+        r = check_layer(s, path, m, e);
+    if (r == 0 && !(each = calloc(g->n_tensors, sizeof *each)))
         r = err_set(e, ERR_NOMEM, "hashes of '%s'", path);
     if (r == 0) {
         for (uint64_t i = 0; i < g->n_tensors; i++)
@@ -160,22 +173,22 @@ static int hash_whole(struct source *s, const char *path, int share, struct hash
         r = gguf_hash(g, out, each, on_bytes, &bar, e);
         progress_done(&bar);
     }
-    if (r == 0 && (r = expect(s->gguf, g, each, e)) == 0)
-        share_tables(s->model, m, each, share);
+    if (r == 0 && (r = own ? gguf_expect(s->gguf, NULL, NULL, e) : expect(s->gguf, g, each, e)) == 0)
+        share_tables(s->model, m, each, own, share);
     free(each);
     model_close(m);
     gguf_close(g);
     return r;
 }
 
-int source_open_mtp(struct source *s, const char *path, int share, struct hash128 *model, struct err *e)
+int source_open_mtp(struct source *s, const char *path, const char *layer, int share, struct hash128 *model, struct err *e)
 {
     const struct model_given given = { .act = -1, .mtp = 1 };
-    *s = (struct source){ .path = path };
-    int r = gguf_open(path, &s->gguf, e);
+    *s = (struct source){ .path = layer ? layer : path };
+    int r = gguf_open(s->path, &s->gguf, e);
     if (r < 0)
         return r;
-    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = hash_whole(s, path, share, model, e)) < 0)
+    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = hash_whole(s, path, layer != NULL, share, model, e)) < 0)
         source_close(s);
     return r;
 }

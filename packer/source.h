@@ -28,8 +28,9 @@ int source_verify(struct source *s, struct err *e);
 
 /* Opens the model's first layer that predicts further tokens instead (struct model_hparams.mtp), whose tensors no trace has. The whole
  * model is read for its hash, *model: what a trace of it and its pack have. Embeddings and head of the layer's own that equal the
- * model's, or with share all, are left out. ERR_UNSUPPORTED where there is no such layer. */
-int source_open_mtp(struct source *s, const char *path, int share, struct hash128 *model, struct err *e);
+ * model's, or with share all, are left out. layer: NULL, or another file that the layer is in, with the model's other layers or without.
+ * ERR_UNSUPPORTED where there is no such layer; ERR_MISMATCH: it is another model's. */
+int source_open_mtp(struct source *s, const char *path, const char *layer, int share, struct hash128 *model, struct err *e);
 void source_close(struct source *s);
 
 /* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte

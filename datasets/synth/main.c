@@ -17,6 +17,7 @@ struct given {
     const char *shape, *setting, *type, *ffn_type, *pre, *out, *prompts, *routes;
     int splice, segment, head_dim, cycle;
     double agree, nextn_agree;
+    int nextn_only;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, route_skew;
     double noise, layer_share;
@@ -60,7 +61,6 @@ static const struct opt_usage usage = {
 static int parse(int argc, char **argv, struct given *g, struct err *e)
 {
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
-    static const char *const archs[] = { "llama", "smallthinker", "qwen3moe", "glm4moe", NULL }; /* in the order of enum synth_arch */
     static const char *const gatings[] = { "softmax", "sigmoid", NULL };
     const struct opt opts[] = {
         { .name = "shape", .type = OPT_STRING, .dest = &g->shape, .arg = "NAME", .def = "mistral-7b",
@@ -74,9 +74,9 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .help = "Type of Gate, Up and Down, with --act silu: any that can be written (q4_k, q6_k, mxfp4, ...)." },
         { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
           .help = "Activation (ARCH.hidden_act); with drelu, Up closes a fifth of the open gates." },
-        { .name = "arch", .type = OPT_CHOICE, .dest = &g->arch, .choices = archs, .arg = "NAME", .def = "the shape's",
-          .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention. qwen3moe: with --act silu "
-                  "--setting hard." },
+        { .name = "arch", .type = OPT_CHOICE, .dest = &g->arch, .choices = synth_archs, .arg = "NAME", .def = "the shape's",
+          .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention. qwen3moe and qwen35 (dense, "
+                  "gated delta nets in three of four layers): with --act silu --setting hard." },
         { .name = "pre", .type = OPT_STRING, .dest = &g->pre, .arg = "NAME", .def = "a SentencePiece vocabulary",
           .help = "A BPE vocabulary of this pre-tokenizer: llama-bpe, qwen2, gpt-4o, gemma4, ..." },
         { .name = "gating", .type = OPT_CHOICE, .dest = &g->gating, .choices = gatings, .arg = "NAME",
@@ -146,8 +146,10 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "1", .help = "With --cycle: the share of tokens after which the head goes on with the text; with the same seed and "
                               "cycle a draft model, of which that share of guesses is right." },
         { .name = "nextn-agree", .type = OPT_DOUBLE, .dest = &g->nextn_agree, .min = 0, .max = 1, .arg = "A",
-          .def = "no such layer", .help = "With --cycle and --arch glm4moe: a layer for multi-token prediction, of which that share of "
-                                          "guesses is right." },
+          .def = "no such layer", .help = "With --cycle and --arch glm4moe or qwen35: a layer for multi-token prediction, of which "
+                                          "that share of guesses is right." },
+        { .name = "nextn-only", .type = OPT_FLAG, .dest = &g->nextn_only,
+          .help = "With --nextn-agree: that layer alone, for 'thermo-pack mtp --layer'; its model is of the same options but for these." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv", .file = OPT_WRITE,
@@ -196,6 +198,7 @@ static int routed(const struct given *g, const struct synth_route *route, struct
     q->agree = g->agree >= 0 ? g->agree : 1;
     q->nextn = g->nextn_agree >= 0;
     q->nextn_agree = g->nextn_agree;
+    q->nextn_only = g->nextn_only;
     if (!route)
         return 0;
     if (g->segment >= 0 && g->splice < 0)

@@ -18,10 +18,13 @@ const struct synth_shape synth_shapes[] = {
     { "qwen3-30b", 48, 2048, 32, 4, 768, 151936, 32768, 128, 8, 1e6, 0, 128 },
     { "gpt-oss-20b", 24, 2880, 64, 8, 2880, 201088, 32768, 32, 4, 1.5e5, 0, 64 },
     { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0, 0 },
+    { "qwen3.8-27b", 64, 5120, 24, 4, 17408, 248320, 262144, 0, 0, 1e7, SYNTH_QWEN35, 256 },
     { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4, 0, 0 },
     { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4, 0, 0 },
     { 0 }
 };
+
+const char *const synth_archs[] = { "llama", "smallthinker", "qwen3moe", "glm4moe", "qwen35", NULL };
 
 /* Rate, skew, layer spread, memory, the routers' memory and skew, noise, layers' own share; sources in --help and on the page. */
 const struct synth_setting synth_settings[] = {
@@ -75,11 +78,15 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->n_experts_used, s->n_experts);
     if (s->n_experts == 0 && s->n_experts_used > 0)
         return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->n_experts_used);
-    if (s->arch != SYNTH_LLAMA && s->n_experts == 0)
-        return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used",
-                       s->arch == SYNTH_QWEN3MOE ? "qwen3moe" : s->arch == SYNTH_GLM4MOE ? "glm4moe" : "smallthinker");
-    if (q->nextn && (s->arch != SYNTH_GLM4MOE || q->cycle == 0))
-        return err_set(e, ERR_USAGE, "--nextn-agree needs --arch glm4moe and --cycle");
+    if (s->arch != SYNTH_LLAMA && s->arch != SYNTH_QWEN35 && s->n_experts == 0)
+        return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used", synth_archs[s->arch]);
+    if (s->arch == SYNTH_QWEN35 && (s->n_experts > 0 || s->n_layers % SYNTH_FULL != 0 || head_dim(s) % 16 != 0))
+        return err_set(e, ERR_USAGE, "--arch qwen35 has no --experts, %d --layers or a multiple, and heads of a multiple of 16",
+                       SYNTH_FULL);
+    if (q->nextn && ((s->arch != SYNTH_GLM4MOE && s->arch != SYNTH_QWEN35) || q->cycle == 0))
+        return err_set(e, ERR_USAGE, "--nextn-agree needs --arch glm4moe or qwen35, and --cycle");
+    if (q->nextn_only && !q->nextn)
+        return err_set(e, ERR_USAGE, "--nextn-only belongs to --nextn-agree");
     double memory = q->setting.memory[0].share + q->setting.memory[1].share;
     if (memory + q->setting.layer_share > 1)
         return err_set(e, ERR_USAGE, "--short-share %g, --long-share %g and --layer-share %g add up to more than 1",
@@ -87,9 +94,9 @@ static int check(const struct synth_request *q, struct err *e)
     if (q->setting.route_memory > 0 && memory == 0)
         return err_set(e, ERR_USAGE, "--route-persistence %g needs gates that persist (--short-share, --long-share)",
                        q->setting.route_memory);
-    if (s->arch == SYNTH_QWEN3MOE && (q->act != MODEL_ACT_SILU || memory + q->setting.layer_share > 0))
-        return err_set(e, ERR_USAGE, "--arch qwen3moe goes with --act silu and --setting hard: its norms of queries and keys leave no room "
-                       "for scores of a stated size");
+    if ((s->arch == SYNTH_QWEN3MOE || s->arch == SYNTH_QWEN35) && (q->act != MODEL_ACT_SILU || memory + q->setting.layer_share > 0))
+        return err_set(e, ERR_USAGE, "--arch %s goes with --act silu and --setting hard: its norms of queries and keys leave no room "
+                       "for scores of a stated size", synth_archs[s->arch]);
     if (q->act == MODEL_ACT_DRELU && q->setting.rate >= UP_OPEN)
         return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->setting.rate, UP_OPEN);
     return 0;
@@ -241,6 +248,7 @@ static double pool_deviation(const struct synth_shape *s, enum model_role role)
     case MODEL_ATTN_Q:
     case MODEL_ATTN_K:      return sqrt(2.0 / s->d_model);
     case MODEL_ATTN_OUTPUT: return 1 / sqrt((double)s->n_heads * head_dim(s) * s->n_layers);
+    case MODEL_DELTA_OUT:   return 1 / sqrt(1.2 * s->d_model * s->n_layers);
     default:                return 1 / sqrt(s->d_model);
     }
 }
@@ -248,7 +256,7 @@ static double pool_deviation(const struct synth_shape *s, enum model_role role)
 static int pools(struct synth_design *d, struct err *e)
 {
     static const enum model_role roles[] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V,
-                                             MODEL_ATTN_OUTPUT };
+                                             MODEL_ATTN_OUTPUT, MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_OUT };
     const struct synth_request *q = &d->ask;
     size_t n = q->type == SYNTH_Q4_K_M ? sizeof roles / sizeof roles[0] : q->ffn_type != q->type ? 3 : 0;
     for (size_t i = 0; i < n; i++)

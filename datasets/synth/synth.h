@@ -23,7 +23,10 @@
 
 /* --- what is asked for (shape.c) ----------------------------------------------------------- */
 
-enum synth_arch { SYNTH_LLAMA, SYNTH_SMALLTHINKER, SYNTH_QWEN3MOE, SYNTH_GLM4MOE };
+enum synth_arch { SYNTH_LLAMA, SYNTH_SMALLTHINKER, SYNTH_QWEN3MOE, SYNTH_GLM4MOE, SYNTH_QWEN35 };
+
+extern const char *const synth_archs[]; /* their names; ends with NULL */
+#define SYNTH_FULL   4   /* of qwen35, layers l where it divides l + 1 have attention */
 #define SYNTH_Q4_K_M 0x10000u /* a type that is a mixture: Q4_K, and Q6_K where llama-quantize takes it */
 
 struct synth_shape {
@@ -79,6 +82,7 @@ struct synth_request {
     double agree;             /* share of them after which it does; 1 but for drafts */
     int nextn;                /* 1: with a layer for multi-token prediction, layer n_layers */
     double nextn_agree;       /* the same share for it */
+    int nextn_only;           /* 1: without the layers before it */
 };
 
 /* --- what follows (shape.c) ---------------------------------------------------------------- */

@@ -404,6 +404,7 @@ static double deviation(const struct synth_design *d, const struct synth_tensor 
     case MODEL_ATTN_K:
         return sqrt(2 / n_in);                              /* scores of deviation 2 */
     case MODEL_ATTN_OUTPUT:
+    case MODEL_DELTA_OUT:
         return sqrt(1 / (n_in * s->n_layers));
     case MODEL_OUTPUT:
         return (d->n_places > 0 ? 1 : 3.5) / sqrt(n_in);
@@ -440,12 +441,12 @@ static void gate_control(struct rows *r)
     r->own = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * fmax(0, own) / d->n_code));
 }
 
-/* Norms; biases are 0. */
-static void vector(const struct synth_tensor *t, uint8_t *out)
+/* Norms, and a convolution's rows; biases are 0, and what a state keeps is e^-softplus. */
+static void vectors(const struct synth_tensor *t, uint64_t rows, uint8_t *out)
 {
-    int bias = t->role == MODEL_ATTN_Q_BIAS || t->role == MODEL_ATTN_K_BIAS || t->role == MODEL_ATTN_V_BIAS;
-    for (uint64_t i = 0; i < t->dims[0]; i++)
-        bytes_put32(out + 4 * i, bias ? 0 : 0x3f800000);
+    int bias = t->role == MODEL_ATTN_Q_BIAS || t->role == MODEL_ATTN_K_BIAS || t->role == MODEL_ATTN_V_BIAS || t->role == MODEL_DELTA_DT;
+    for (uint64_t i = 0; i < rows * t->dims[0]; i++)
+        bytes_put32(out + 4 * i, bias ? 0 : t->role == MODEL_DELTA_A ? 0xbf800000 : 0x3f800000);
 }
 
 /* Rows of blocks from a pool, any one after the other. */
@@ -453,7 +454,7 @@ static void pool_row(const struct rows *r, const uint8_t *pool, uint64_t row, ui
 {
     const struct synth_design *d = r->d;
     size_t bytes = (size_t)quant_traits(r->t->type)->block_bytes, n = (size_t)r->t->row_bytes / bytes;
-    int writes = r->t->role == MODEL_FFN_DOWN || r->t->role == MODEL_ATTN_OUTPUT;
+    int writes = r->t->role == MODEL_FFN_DOWN || r->t->role == MODEL_ATTN_OUTPUT || r->t->role == MODEL_DELTA_OUT;
     if (writes && (int)(row % (uint64_t)d->ask.shape.d_model) < d->ordinary0) {
         memset(out, 0, n * bytes); /* zero weights in every type */
         return;
@@ -500,7 +501,7 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
         r.block_bytes = quant_row_bytes(t->type, SYNTH_BLOCK);
         r.noise = synth_noise(t->type, deviation(d, t));
     } else if (t->role != MODEL_FFN_ROUTER) {
-        vector(t, out); /* one row */
+        vectors(t, n, out);
         return;
     }
     int own = d->own_strands && t->layer < d->ask.shape.n_layers;
@@ -512,6 +513,7 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
     case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : own ? own_key_row : noise_row; break;
     case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : own ? own_value_row : noise_row; break;
     case MODEL_ATTN_OUTPUT:
+    case MODEL_DELTA_OUT:
     case MODEL_FFN_DOWN:   make = writing_row; break;
     case MODEL_FFN_UP:     make = up_row; break;
     case MODEL_FFN_ROUTER: make = d->n_route ? route_router_row : router_row; break;

@@ -2,6 +2,7 @@
  * does not grow with the model. The header is read back as a model before anything is written. */
 #include "datasets/synth/synth.h"
 
+#include "common/base/bytes.h"
 #include "common/base/file.h"
 #include "common/base/pool.h"
 #include "common/base/progress.h"
@@ -48,14 +49,25 @@ static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, s
 
 /* --- tensors ------------------------------------------------------------------------------- */
 
+/* Gated delta nets: the 27B's heads, fewer where the model is narrow. */
+enum { CONV = 4, DELTA_DIM = 128 };
+static int delta_heads(const struct synth_shape *s)
+{
+    return (s->d_model + 319) / 320;
+}
+
 static struct model_hparams hparams(const struct synth_design *d)
 {
     const struct synth_shape *s = &d->ask.shape;
     return (struct model_hparams){ .n_layers = s->n_layers, .d_model = s->d_model, .n_heads = s->n_heads,
                                    .n_kv_heads = s->n_kv_heads, .head_dim = d->head_dim, .n_ff = s->n_ff,
                                    .n_vocab = s->n_vocab, .n_experts = s->n_experts, .qkv_bias = s->arch == SYNTH_GLM4MOE,
-                                   .ffn_norm_named_post = s->arch == SYNTH_GLM4MOE,
-                                   .qk_norm = s->arch == SYNTH_QWEN3MOE ? MODEL_QK_NORM_HEAD : MODEL_QK_NORM_NONE };
+                                   .ffn_norm_named_post = s->arch == SYNTH_GLM4MOE || s->arch == SYNTH_QWEN35,
+                                   .out_gate = s->arch == SYNTH_QWEN35, .conv_width = s->arch == SYNTH_QWEN35 ? CONV : 0,
+                                   .full_period = s->arch == SYNTH_QWEN35 ? SYNTH_FULL : 0, .delta_tiled = 1, .delta_dim = DELTA_DIM,
+                                   .delta_k_heads = delta_heads(s), .delta_v_heads = 3 * delta_heads(s),
+                                   .qk_norm = s->arch == SYNTH_QWEN3MOE || s->arch == SYNTH_QWEN35 ? MODEL_QK_NORM_HEAD
+                                                                                                   : MODEL_QK_NORM_NONE };
 }
 
 /* Of a layer or, -1, of the model; of the layer for multi-token prediction, and of the model as it sees it. It shares the model's
@@ -66,6 +78,7 @@ static struct model_hparams hparams_at(const struct synth_design *d, int layer)
     if (layer >= d->ask.shape.n_layers) {
         h.mtp = h.n_layers;
         h.n_layers = 1;
+        h.full_period = 0;
         h.tied_output = d->ask.nextn_agree >= d->ask.agree && d->ask.nextn_agree <= d->ask.agree;
     }
     return h;
@@ -77,7 +90,7 @@ static int tensor_of(const struct synth_design *d, enum model_role role, int lay
     int more;
     struct synth_tensor t = { .role = role, .layer = layer, .type = synth_type_of(&d->ask, role, layer, &more) };
     struct model_hparams h = hparams_at(d, layer);
-    if (model_role_presence(&h, role) != MODEL_REQUIRED)
+    if (model_role_at(&h, role, layer >= 0 && h.mtp ? 0 : layer) != MODEL_REQUIRED)
         return 0;
     t.n_dims = model_tensor_shape(&h, role, t.dims);
     t.row_bytes = quant_row_bytes(t.type, t.dims[0]);
@@ -86,12 +99,17 @@ static int tensor_of(const struct synth_design *d, enum model_role role, int lay
     return 1;
 }
 
+static int trunk_layers(const struct synth_design *d)
+{
+    return d->ask.nextn_only ? 0 : d->ask.shape.n_layers;
+}
+
 uint64_t synth_file_bytes(const struct synth_design *d)
 {
     struct synth_tensor t;
     uint64_t sum = 0;
     for (int role = 0; role < MODEL_ROLES; role++)
-        for (int l = 0, n = model_role_is_per_layer((enum model_role)role) ? d->ask.shape.n_layers : 1; l < n; l++)
+        for (int l = 0, n = model_role_is_per_layer((enum model_role)role) ? trunk_layers(d) : 1; l < n; l++)
             if (tensor_of(d, (enum model_role)role, l, &t))
                 sum += t.bytes;
     for (int role = 0; role < MODEL_ROLES && d->ask.nextn; role++)
@@ -120,7 +138,7 @@ static int add_tensors(struct job *j, struct err *e)
     if (!(j->tensors = malloc((size_t)(layers + 2) * MODEL_ROLES * sizeof *j->tensors)))
         return err_set(e, ERR_NOMEM, "%d layers", layers);
     r = add(j, MODEL_TOKEN_EMBD, -1, e);
-    for (int l = 0; l < layers; l++)
+    for (int l = 0; l < trunk_layers(j->d); l++)
         for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role))
                 r = add(j, (enum model_role)role, l, e);
@@ -135,8 +153,7 @@ static int add_tensors(struct job *j, struct err *e)
 
 static const char *arch_of(const struct synth_design *d)
 {
-    static const char *const names[] = { "llama", "smallthinker", "qwen3moe", "glm4moe" };
-    return names[d->ask.shape.arch];
+    return synth_archs[d->ask.shape.arch];
 }
 
 static const char *arch_key(const struct synth_design *d, const char *name, char key[96])
@@ -145,10 +162,23 @@ static const char *arch_key(const struct synth_design *d, const char *name, char
     return key;
 }
 
+/* Of the pairs that rotate: height, width and time of a picture, which text does not tell apart. */
+static int put_sections(struct gguf_writer *w, const struct synth_design *d, struct err *e)
+{
+    uint8_t sections[16] = { 0 };
+    char key[96];
+    for (int i = 0, left = d->head_dim / 8; i < 3; left -= left / (3 - i), i++)
+        bytes_put32(sections + 4 * i, (uint32_t)(left / (3 - i)));
+    const char *name = arch_key(d, "rope.dimension_sections", key);
+    const struct gguf_key k = { name, GGUF_ARRAY, GGUF_I32, 4, sections, sizeof sections };
+    return gguf_writer_kv_raw(w, &k, e);
+}
+
 static int put_numbers(struct gguf_writer *w, const struct synth_design *d, struct err *e)
 {
     const struct synth_shape *s = &d->ask.shape;
     int small = s->arch == SYNTH_SMALLTHINKER, qwen = s->arch == SYNTH_QWEN3MOE, glm = s->arch == SYNTH_GLM4MOE;
+    int delta = s->arch == SYNTH_QWEN35, k_heads = delta_heads(s);
     const struct { const char *key; int value, there; } numbers[] = {
         { "block_count", s->n_layers + d->ask.nextn, 1 },
         { "nextn_predict_layers", d->ask.nextn, d->ask.nextn },
@@ -159,7 +189,13 @@ static int put_numbers(struct gguf_writer *w, const struct synth_design *d, stru
         { "attention.head_count_kv", s->n_kv_heads, 1 },
         { "attention.key_length", d->head_dim, s->head_dim > 0 },
         { "attention.value_length", d->head_dim, s->head_dim > 0 },
-        { "rope.dimension_count", d->head_dim, !qwen },
+        { "rope.dimension_count", delta ? d->head_dim / 4 : d->head_dim, !qwen },
+        { "ssm.conv_kernel", CONV, delta },
+        { "ssm.state_size", DELTA_DIM, delta },
+        { "ssm.group_count", k_heads, delta },
+        { "ssm.time_step_rank", 3 * k_heads, delta },
+        { "ssm.inner_size", 3 * k_heads * DELTA_DIM, delta },
+        { "full_attention_interval", SYNTH_FULL, delta },
         { "vocab_size", s->n_vocab, !qwen },
         { "expert_count", s->n_experts, s->n_experts > 0 },
         { "expert_used_count", s->n_experts_used, s->n_experts > 0 },
@@ -173,11 +209,13 @@ static int put_numbers(struct gguf_writer *w, const struct synth_design *d, stru
     for (size_t i = 0; r == 0 && i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].there)
             r = gguf_writer_u32(w, arch_key(d, numbers[i].key, key), (uint32_t)numbers[i].value, e);
+    if (r == 0 && delta)
+        r = put_sections(w, d, e);
     if (r == 0 && glm)
         r = gguf_writer_bool(w, arch_key(d, "expert_weights_norm", key), 1, e);
     if (r < 0 || (r = gguf_writer_f32(w, arch_key(d, "rope.freq_base", key), (float)s->rope_base, e)) < 0)
         return r;
-    return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), qwen ? 1e-6f : 1e-5f, e);
+    return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), qwen || delta ? 1e-6f : 1e-5f, e);
 }
 
 static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct err *e)
@@ -199,7 +237,8 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
                              d->ask.type == SYNTH_Q4_K_M ? 15 : d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1,
                              e)) < 0 ||
         (r = gguf_writer_u32(w, "general.quantization_version", 2, e)) < 0 || (r = put_numbers(w, d, e)) < 0 ||
-        (d->ask.shape.arch != SYNTH_QWEN3MOE && (r = gguf_writer_str(w, arch_key(d, "hidden_act", key), acts[d->ask.act], e)) < 0))
+        (d->ask.shape.arch != SYNTH_QWEN3MOE && d->ask.shape.arch != SYNTH_QWEN35 &&
+         (r = gguf_writer_str(w, arch_key(d, "hidden_act", key), acts[d->ask.act], e)) < 0))
         return r;
     return synth_vocab(w, d->ask.shape.n_vocab, d->ask.pre, e);
 }
@@ -215,7 +254,8 @@ static int check_header(const struct job *j, const char *path, size_t *header_by
     int r = gguf_writer_blob(j->w, &head, header_bytes, e);
     if (r < 0)
         return r;
-    if ((r = gguf_parse(head, *header_bytes, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, NULL, &model, e)) == 0)
+    const struct model_given given = { .act = -1, .mtp = j->d->ask.nextn_only };
+    if ((r = gguf_parse(head, *header_bytes, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, &given, &model, e)) == 0)
         model_close(model);
     gguf_close(g);
     free(head);

@@ -120,7 +120,7 @@ static int check_header(struct make *m, const char *path, struct err *e)
     struct gguf *g = NULL;
     struct model *model;
     /* What a source leaves unstated may stay so. */
-    const struct model_given given = { -1, m->router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL, 0 };
+    const struct model_given given = { -1, m->router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL, m->nextn_only };
     int r = gguf_writer_blob(m->w, &head, &len, e);
     if (r < 0)
         return r;

@@ -39,6 +39,7 @@ struct make {
     uint8_t *pools[MAKE_POOLS]; /* owned */
     int n_pools;
     int router_unstated;        /* the source does not say how its routers weigh experts */
+    int nextn_only;      /* 1: the file has no layers but those that predict further tokens */
 };
 
 int make_new(struct make *m, struct err *e);

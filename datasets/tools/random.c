@@ -358,7 +358,7 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
     for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
         if (!model_role_is_per_layer((enum model_role)role))
             r = add_tensor(m, h, s, (enum model_role)role, -1, e);
-    for (int i = 0; r == 0 && i < model_depth(h); i++)
+    for (int i = 0; r == 0 && !s->nextn_only && i < model_depth(h); i++)
         for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role))
                 r = add_tensor(m, h, s, (enum model_role)role, model_layer_at(h, i), e);
@@ -392,8 +392,8 @@ static int check_experts(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--gating sigmoid is not known for --arch %s", arch);
     if (!s->family->lead && (s->lead > 0 || (s->nextn > 0 && !s->family->delta) || s->groups > 1))
         return err_set(e, ERR_USAGE, "--lead, --nextn and --groups are not known for --arch %s", arch);
-    if (s->nextn_own && s->nextn == 0)
-        return err_set(e, ERR_USAGE, "--nextn-own without --nextn");
+    if ((s->nextn_own || s->nextn_only) && s->nextn == 0)
+        return err_set(e, ERR_USAGE, "--nextn-%s without --nextn", s->nextn_own ? "own" : "only");
     if (s->lead >= s->layers)
         return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
     if (s->two_norms && !s->family->joined)
@@ -515,6 +515,7 @@ static int make_random(struct shape *s, const char *out, struct err *e)
     int r = read_back(s, &h, e);
     if (r < 0 || (r = make_new(&m, e)) < 0)
         return r;
+    m.nextn_only = s->nextn_only;
     if ((r = random_keys(&m, s, e)) == 0 && (r = add_tensors(&m, &h, s, e)) == 0)
         r = make_save(&m, out, e);
     make_free(&m);
@@ -606,6 +607,8 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "0", .help = "Layers beyond --layers that predict further tokens." },
         { .name = "nextn-own", .type = OPT_FLAG, .dest = &s.nextn_own,
           .help = "With --nextn: they have embeddings and heads of their own." },
+        { .name = "nextn-only", .type = OPT_FLAG, .dest = &s.nextn_only,
+          .help = "With --nextn: these alone, with embeddings and head, for 'thermo-pack mtp --layer'." },
         { .name = "groups", .type = OPT_INT, .dest = &s.groups, .min = 1, .max = MODEL_MAX_EXPERTS,
           .arg = "N", .def = "1", .help = "Groups of experts, of which half are open to a token." },
         { .name = "qk-norms", .type = OPT_FLAG, .dest = &s.qk_norms,

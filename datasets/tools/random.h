@@ -44,7 +44,8 @@ struct family {
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, nextn_own, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank,
+        rope_scaling, lead, nextn, nextn_own, nextn_only, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim,
+        delta_heads, kv_rank, q_rank,
         wide, decay_rank, rate_rank, value_rank, gate_rank, mix_rank, halve_period, full_kv_heads, pooled, tokenizer,
         layer_embd, shared_kv, narrow;
     double rope_base, rope_factor, eps;

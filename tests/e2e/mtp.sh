@@ -13,7 +13,8 @@ chain() # NAME, PROMPTS: of $tmp/NAME.gguf, with its layer
     "$BIN/thermo-profile" trace -q --model "$tmp/$1.gguf" --prompts "$2" --out "$tmp/$1.h5" &&
         "$BIN/thermo-plan" solve -q --traces "$tmp/$1.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/$1.json" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/$1.gguf" --traces "$tmp/$1.h5" --plan "$tmp/$1.json" --out "$tmp/$1.thermo" &&
-        "$BIN/thermo-pack" mtp -q --model "$tmp/$1.gguf" --out "$tmp/$1-mtp.thermo" && "$BIN/thermo-pack" verify "$tmp/$1-mtp.thermo"
+        "$BIN/thermo-pack" mtp -q --model "$tmp/$1.gguf" ${apart:+--layer "$apart"} --out "$tmp/$1-mtp.thermo" &&
+        "$BIN/thermo-pack" verify "$tmp/$1-mtp.thermo"
 }
 guesses() { name=$1; shift; "$B/tests/tools/mtp-guesses" "$tmp/$name.thermo" "$tmp/$name.json" "$tmp/$name-mtp.thermo" "$@"; }
 
@@ -36,6 +37,21 @@ delta=(--layers 8 --nextn 1 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --
 check "qwen35: logits, the trunk's layers gated delta nets" logits q35 --arch qwen35 "${delta[@]}"
 check "qwen35moe: logits, embeddings and head of its own" logits q35moe --arch qwen35moe "${delta[@]}" --experts 6 --experts-used 2 --nextn-own
 check "qwen3next: logits" logits qnext --arch qwen3next "${delta[@]}" --experts 6 --experts-used 2
+# A layer in a file of its own, of a model whose file has none.
+alone() # NAME, gguf-make's options
+{
+    local name=$1
+    shift
+    logits $name "$@" --nextn 1 && "$BIN/gguf-make" random -q --vocab 260 --context 256 --type f32 "$@" "$tmp/$name.gguf" &&
+        "$BIN/gguf-make" random -q --vocab 260 --context 256 --type f32 "$@" --nextn 1 --nextn-only "$tmp/$name-layer.gguf" &&
+        mv "$tmp/out" "$tmp/whole" && apart="$tmp/$name-layer.gguf" chain $name "$tmp/p.csv" &&
+        guesses $name 1,65,66,12,200,3,77,5,9,1,44,6,91,250,3,18,19,20,5 3 > "$tmp/out" && cmp "$tmp/whole" "$tmp/out"
+}
+check "qwen35: a layer in a file of its own" alone q35own --arch qwen35 --layers 4 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --ff 96
+check "glm4moe: a layer in a file of its own" alone glmown "${glm[@]}" --layers 4 --lead 1
+check "a layer of another model's file" says 5 'is a layer behind 8 others of qwen35, 64 wide' "$BIN/thermo-pack" mtp --model "$tmp/glm.gguf" \
+    --layer "$tmp/q35.gguf" --out "$tmp/no"
+check "a file that has no such layer" says 3 'is absent or 0' "$BIN/thermo-pack" mtp --model "$tmp/q35.gguf" --layer "$tmp/q35own.gguf" --out "$tmp/no"
 together() { "$B/tests/tools/mtp-together" "$tmp/$1.thermo" "$tmp/$1.json" "$tmp/$1-mtp.thermo"; }
 for name in glm deep; do
     check "$name: guesses for four texts are those for each alone" together $name
@@ -46,7 +62,9 @@ check "a glance at a layer" says 0 'block 4 of its model' "$BIN/thermo-pack" ins
 
 synth() # NAME, share
 {
-    "$BIN/gguf-synth" -q --shape tiny --arch glm4moe --experts 4 --experts-used 2 --d-model 384 --heads 4 --ff 256 --vocab 800 --setting hard \
+    local of=(--arch glm4moe --experts 4 --experts-used 2)
+    [ $1 != delta ] || of=(--arch qwen35 --layers 4 --act silu)
+    "$BIN/gguf-synth" -q --shape tiny "${of[@]}" --d-model 384 --heads 4 --ff 256 --vocab 800 --setting hard \
         --cycle 65 --nextn-agree "$2" --prompts "$tmp/$1.csv" --prompt-rows 2 "$tmp/$1.gguf" && chain "$1" "$tmp/$1.csv"
 }
 share() # NAME, of 64
@@ -60,6 +78,8 @@ check "a text that goes round, and a layer that guesses it" synth all 1
 check "all guesses are right" share all 64
 check "a layer that guesses three quarters, with a head of its own" synth some 0.75
 check "three quarters of the guesses are right" share some 48
+check "qwen35: a text that goes round, and a layer that guesses three quarters" synth delta 0.75
+check "three quarters of the guesses are right" share delta 48
 
 gen() { name=$1; shift; "$BIN/thermo-run" generate --model "$tmp/$name.thermo" --plan "$tmp/$name.json" --prompt "${prompt:-e t a o}" -n 120 "$@"; }
 same() # NAME, OPTION...
@@ -68,7 +88,7 @@ same() # NAME, OPTION...
         cmp "$tmp/plain" "$tmp/guessed"
 }
 more=()
-for name in all some glm deep q35 q35moe qnext; do
+for name in all some delta glm deep q35 q35moe qnext; do
     check "$name: the text is the same, greedy" same $name --temp 0 --ignore-eos
     more=(--guess-most 15)
     check "$name: the same, random draws and a penalty" same $name --temp 0.9 --seed 3 --repeat-penalty 1.2

@@ -372,6 +372,8 @@ static void read_kinds(struct reader *rd, struct model_hparams *h)
     h->n_kv_window = h->n_kv_window ? h->n_kv_window : h->n_kv_heads;
     check_heads(rd, h, h->n_kv_heads, h->head_dim);
     check_heads(rd, h, h->n_kv_window, h->head_dim_window);
+    if (rd->r < 0)
+        return;
     h->shared_kv = read_int(rd, "attention.shared_kv_layers", 0, h->n_layers - 1, 0);
     if (rd->r == 0 && h->shared_kv > 0 && h->shared_kv + h->window_period > h->n_layers)
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.attention.shared_kv_layers' is %d: of the %d layers before them %d must have "

@@ -61,9 +61,10 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     for (int i = 0; i < graph_n_roles; i++)
         for (int k = 0; k < ti->n_tensors && graph_roles[i].job; k++) {
             const struct trace_tensor *t = &ti->tensors[k];
-            int here = (int)t->role == graph_roles[i].role && t->layer >= 0 && t->layer < model_depth(&in->h);
-            if (here && in->layers[t->layer].n < GRAPH_PRODUCTS)
-                inputs_add_product(&in->layers[t->layer], &graph_roles[i], matrix_of(t));
+            int l = t->role == MODEL_LAYER_MIX ? model_layer_at(&in->h, 0) : t->layer; /* it comes before the first */
+            int here = (int)t->role == graph_roles[i].role && l >= 0 && l < model_depth(&in->h);
+            if (here && in->layers[l].n < GRAPH_PRODUCTS)
+                inputs_add_product(&in->layers[l], &graph_roles[i], matrix_of(t));
         }
     const struct trace_tensor *embd = trace_tensor_find(ti, MODEL_TOKEN_EMBD, -1);
     const struct trace_tensor *head = trace_tensor_find(ti, MODEL_OUTPUT, -1);

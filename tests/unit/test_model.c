@@ -571,6 +571,7 @@ static void kinds(void)
     CHECK(gemma4(gemma_uneven, gemma_kv, NULL, 0, &h) == ERR_UNSUPPORTED && says("sliding_window_pattern"));
     CHECK(gemma4(gemma_windows, gemma_kv_uneven, NULL, 0, &h) == ERR_UNSUPPORTED && says("head_count_kv' is 4"));
     CHECK(gemma4(gemma_windows, gemma_kv, "block_count", 8, &h) == ERR_FORMAT && says("layer 7"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "block_count", 0, &h) == ERR_FORMAT && says("block_count' is 0"));
     CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 2, &h) == ERR_FORMAT && says("shared_kv_layers' is 2"));
     CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 7, &h) == ERR_LIMIT && says("shared_kv_layers' is 7"));
     CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 1, &h) == 0 && h.shared_kv == 1);

@@ -37,6 +37,8 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
 # Programs for aarch64 with pages of three sizes, emulated (105 CPU-seconds; after make static-aarch64).
 TEST_SAME    += tests/cli/pages.sh
+# A device's steps by stand-ins for adb and ssh, for the most part a script's (12 to 21 CPU-seconds).
+TEST_SAME    += tests/cli/device.sh
 # thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
 TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh server-storm.sh)
 # The page of thermo-serve in a browser, where there is one.

@@ -81,6 +81,9 @@ int probe_storage_new(const struct probe_config *c, struct probe **out, struct e
 int probe_joint_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_accel_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_have_uring(void); /* is io_uring to be had here? */
+/* A struct io_uring; 0, or -errno. The system gives what rings locked back some time after they were closed: where the user may lock little
+ * it is waited for. */
+int probe_uring_init(int depth, void *ring);
 void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on disk */
 
 double probe_expected_seconds(const struct probe *p);

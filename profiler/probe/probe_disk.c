@@ -172,7 +172,7 @@ static void read_uring(struct lane *l)
     struct io_uring ring;
     struct slot slots[MAX_DEPTH];
     int in_flight = 0, go = 1;
-    int r = io_uring_queue_init((unsigned)l->p->depth, &ring, 0);
+    int r = probe_uring_init(l->p->depth, &ring);
     if (r < 0) {
         l->sys = -r;
         return;
@@ -454,6 +454,19 @@ static int add_grid(struct storage_probe *s, const struct grid *g, int core_clas
                 }
     return 0;
 }
+
+#ifndef NO_URING
+int probe_uring_init(int depth, void *ring)
+{
+    int r = -ENOMEM;
+    for (int ms = 0; r == -ENOMEM && ms < 1000; ms++) {
+        if (ms)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        r = io_uring_queue_init((unsigned)depth, ring, 0);
+    }
+    return r;
+}
+#endif
 
 int probe_have_uring(void)
 {

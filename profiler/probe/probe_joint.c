@@ -252,7 +252,7 @@ static void work(void *ctx, int worker, int n_threads)
 #ifndef NO_URING
     struct io_uring ring;
     if (worker == 0 && f->reads && f->p->backend == HW_URING) {
-        int r = io_uring_queue_init((unsigned)f->p->depth, &ring, 0);
+        int r = probe_uring_init(f->p->depth, &ring);
         if (r < 0) {
             lock(f);
             f->sys = -r;

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ROW(name) { "cl" #name, offsetof(struct opencl_api, name) }
 
@@ -18,16 +19,30 @@ static const struct { const char *name; size_t at; } rows[] = {
 };
 _Static_assert(sizeof rows / sizeof rows[0] * sizeof(void *) == sizeof(struct opencl_api), "a row for each function");
 
+static const char *const names[] = { "libOpenCL.so.1", "libOpenCL.so" };
+/* Where Android has a vendor's, beyond the folders that names are looked for in. Only root writes there; whether a process may load it is
+ * said by its linker's namespace: a shell's may, an app's where the vendor lists it as public. */
+static const char *const vendors[] = { "/vendor/lib64/libOpenCL.so", "/system/vendor/lib64/libOpenCL.so", "/odm/lib64/libOpenCL.so",
+                                       "/system/lib64/libOpenCL.so", "/vendor/lib64/egl/libGLES_mali.so", "/vendor/lib64/libPVROCL.so" };
+
 int opencl_api_load(struct opencl_api *api, struct err *e)
 {
-    static const char *const names[] = { "libOpenCL.so.1", "libOpenCL.so" };
+    int refused = 0;
     void *lib = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !lib; i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        err_set(e, ERR_INPUT, "there is no OpenCL: neither libOpenCL.so.1 nor libOpenCL.so can be loaded");
-        return 0;
+    for (size_t i = 0; i < sizeof vendors / sizeof vendors[0] && !lib; i++) {
+        if (access(vendors[i], F_OK) != 0)
+            continue;
+        lib = dlopen(vendors[i], RTLD_NOW | RTLD_LOCAL);
+        const char *why = lib ? NULL : dlerror();
+        if (why && !refused++)
+            err_set(e, ERR_INPUT, "the vendor's OpenCL is there, and this process may not or cannot load it: %.250s", why);
     }
+    if (!lib && !refused)
+        err_set(e, ERR_INPUT, "there is no OpenCL: neither libOpenCL.so.1 nor libOpenCL.so can be loaded");
+    if (!lib)
+        return refused ? ERR_INPUT : 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *f = dlsym(lib, rows[i].name);
         if (!f)

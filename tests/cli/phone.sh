@@ -11,7 +11,7 @@ ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 -o "$tmp/phone.so" tests/preload/phone
 P=$BIN/thermo-profile L=$BIN/thermo-plan R=$BIN/thermo-run
 sys=$tmp/phone
 read -r -a all <<< "$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))')"
-quick=(--quick --range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --patience 0 --engine none --storage "$tmp")
+quick=(--quick --range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --patience 0 --storage "$tmp")
 
 # core CPU CAPACITY KHZ
 core()
@@ -23,9 +23,12 @@ core()
 phone() { env LD_PRELOAD="$tmp/phone.so" PHONE_SYS="$sys" "$@"; } # [NAME=VALUE]... COMMAND...
 measure() # DATABASE [NAME=VALUE]...
 {
-    local db=$1
+    local db=$1 with=() engine=(--engine none --only memory,compute,storage)
     shift
-    phone "$@" "$P" hardware --db "$tmp/$db" --device phone "${quick[@]}" --only memory,compute,storage --types q8_0,f16 \
+    for v; do
+        if [ "$v" = auto ]; then engine=(); else with+=("$v"); fi
+    done
+    phone "${with[@]}" "$P" hardware --db "$tmp/$db" --device phone "${quick[@]}" "${engine[@]}" --types q8_0 \
         > "$tmp/out" 2> "$tmp/err" ||
         { cat "$tmp/err"; return 1; }
 }
@@ -51,8 +54,8 @@ generate_by() # COMMAND OUT [NAME=VALUE]... -- FLAGS...
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do with+=("$1"); shift; done
     shift
-    "$by" env LD_PRELOAD="$tmp/phone.so" PHONE_SYS="$sys" "${with[@]}" "$R" generate --model "$packed" -p 'Once upon a time' -n 12 --temp 0 \
-        --json "$@" > "$tmp/$out.json" 2> "$tmp/err" &&
+    "$by" env LD_PRELOAD="$tmp/phone.so" PHONE_SYS="$sys" "${with[@]}" "$R" generate --model "$packed" -p 'Once upon a time' -n 12 \
+        --temp 0 --json "$@" > "$tmp/$out.json" 2> "$tmp/err" &&
         grep -o '"id":[0-9]*' "$tmp/$out.json" > "$tmp/$out" || { cat "$tmp/err"; return 1; }
 }
 summary() { python3 -c 'import json, sys
@@ -96,6 +99,20 @@ fi
 check "where no memory can be locked" generate unlocked PHONE_MLOCK=1 -- "${few[@]}"
 check "it is said" said "memory is not locked ("
 check "with the same tokens" cmp "$tmp/here" "$tmp/unlocked"
+
+engines() { phone PHONE_VENDOR=1 "$R" engines > "$tmp/out" 2> "$tmp/err"; cat "$tmp/out" >> "$tmp/err"; }
+tells() { engines; said "$@"; }
+check "no OpenCL" tells "there is no OpenCL"
+mkdir -p "$sys/vendor/lib64"
+echo "no library" > "$sys/vendor/lib64/libOpenCL.so"
+check "a vendor's OpenCL that may not be loaded is named" tells "the vendor's OpenCL is there, and this process may not or cannot load it: $sys"
+check "a probe says so and goes on" measure vendor.sqlite PHONE_VENDOR=1 auto
+check "with that reason" said "accelerators are not measured: the vendor's OpenCL is there"
+printf 'int clNothing(void) { return 0; }\n' > "$tmp/cl.c"
+${CC:-cc} -shared -fPIC -o "$sys/vendor/lib64/libOpenCL.so" "$tmp/cl.c"
+check "one that can be is loaded" tells "the OpenCL library lacks clGetPlatformIDs"
+rm -r "$sys/vendor"
+
 if [ ${#all[@]} -gt 1 ]; then
     check "cores that differ by capacity alone" measure hw.sqlite
     check "are classes, the strong one first" sql hw.sqlite \

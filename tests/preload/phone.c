@@ -1,5 +1,6 @@
 /* For LD_PRELOAD: what a phone does otherwise than a computer.
- * PHONE_SYS=DIR        files of /sys and /proc are those of DIR where it has them
+ * PHONE_SYS=DIR        files of /sys, /proc and /vendor are those of DIR where it has them, libraries too
+ * PHONE_VENDOR=1       there is no OpenCL but a vendor's
  * PHONE_PIN=refuse     no thread is pinned to a single processor; move: it is said to be, and is found on another
  * PHONE_DIRECT=wrong   O_DIRECT opens and every read through it returns other bytes; refuse: it does not open
  * PHONE_MLOCK=1        no memory can be locked */
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int is(const char *name, const char *value)
@@ -23,10 +25,11 @@ static int is(const char *name, const char *value)
 static const char *here(const char *path, char *out, size_t len)
 {
     const char *dir = getenv("PHONE_SYS");
-    if (!dir || (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0))
+    struct stat st;
+    if (!dir || (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/vendor/", 8) != 0))
         return path;
     snprintf(out, len, "%s%s", dir, path);
-    return access(out, F_OK) == 0 || strncmp(path, "/sys/devices/system/cpu/cpu", 27) == 0 ? out : path;
+    return stat(out, &st) == 0 || strncmp(path, "/sys/devices/system/cpu/cpu", 27) == 0 ? out : path;
 }
 
 #define REAL(name)                                                                                                                        \
@@ -44,6 +47,22 @@ FILE *fopen(const char *path, const char *mode)
 FILE *fopen64(const char *path, const char *mode)
 {
     return fopen(path, mode);
+}
+
+int access(const char *path, int how)
+{
+    char other[4096];
+    REAL(access);
+    return real(here(path, other, sizeof other), how);
+}
+
+void *dlopen(const char *path, int how)
+{
+    char other[4096];
+    REAL(dlopen);
+    if (path && getenv("PHONE_VENDOR") && strncmp(path, "libOpenCL", 9) == 0)
+        return NULL;
+    return real(path ? here(path, other, sizeof other) : NULL, how);
 }
 
 int open(const char *path, int flags, ...)

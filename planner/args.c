@@ -88,7 +88,8 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
           .def = "measured" },
         { .name = "figures", .type = OPT_CHOICE, .dest = &a->stat, .arg = "KIND", .choices = stat_choices,
-          .help = "Device figures to plan with: the medians, or those that nine samples in ten reach.",
+          .help = "Device figures to plan with: the medians, or those that last: what nine samples in ten reach, after minutes under load "
+                  "where the device was measured so ('thermo-profile hardware --minutes').",
           .def = "typical" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
           .help = "exact: skip neurons whose gate is closed; dense: skip none; predicted: compute only those that the "

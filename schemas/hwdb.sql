@@ -19,7 +19,11 @@
 --     'both/TYPE', one of so many rows together with that FFN. memory has its bandwidth alone ('opencl:0', threads 0) and together with
 --     threads of the CPU that sweep ('cpu+opencl:0'). Imports may name other engines ('npu').
 --   * p10, p50, p90 are percentiles over the point's samples. What can be relied on is p10 of a rate
---     and p90 of a time; NULL there means that only the middle is known.
+--     and p90 of a time; NULL there means that only the middle is known. Of a run that measured again
+--     after minutes under load (its notes say so) p10 and p90 are of the later samples, at most and at
+--     least p50, which is of the first; sample.seq goes on over both.
+--   * run.notes, with a semicolon between them: how storage is read where that is not as usual, what the
+--     system does not let be done, governor, battery, temperature, available memory, the load's outcome.
 --   * origin says what a figure rests on: 'measured' here, 'published' elsewhere, or 'estimated';
 --     source says by whom, and for estimates how.
 --   * The programs read, write, compare, export and import by these very lines. A column's comment begins with [key NAME] where it is part

@@ -5,7 +5,8 @@
  * a CSV carries and a planner asks for. The fields of each are those of schemas/hwdb.sql (hwdb_parts.h).
  *
  * Rates and times come as percentiles over repeated samples spread through the run. "Sustained"
- * means what nine samples in ten reach: p10 of a rate, p90 of a time. */
+ * means what nine samples in ten reach: p10 of a rate, p90 of a time. Of a device that was measured again after minutes
+ * under load those are of the later samples, and p50 of the first. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
 

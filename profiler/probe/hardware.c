@@ -7,10 +7,10 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/print.h"
+#include "common/base/utf8.h"
 #include "common/base/version.h"
 #include "common/hwdb/hwdb_csv.h"
 #include "common/kernels/kernels.h"
-#include "common/kernels/quant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +76,10 @@ int hardware_parse(struct hardware *s, const struct opt *own, const char *where,
           .help = "Most seconds to spend, beyond those of a clean run, on waiting until other programs rest and on measuring again "
                   "what they disturbed. 0: everything is measured once, and marked where it was disturbed.",
           .def = "as long as a clean run takes" },
+        { .name = "minutes", .type = OPT_DOUBLE, .dest = &a->minutes, .arg = "N", .max = 1440,
+          .help = "Compute with all cores for so long after measuring, and measure again: what is then reached are the sustained figures, "
+                  "which 'thermo-plan solve --figures sustained' plans by. A phone gets slower as it gets warm. Without it they are the "
+                  "slow tenth of the only ones." },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
           .help = "SIMD tier of the kernels: auto, scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT",
@@ -226,27 +230,27 @@ static int choose_accel(struct hardware *s, int *wanted, struct err *e)
     return 0;
 }
 
+static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
+    probe_storage_new, probe_memory_new, probe_compute_new, probe_accel_new, probe_joint_new, probe_work_new
+};
+
 static int make_probes(struct hardware *s, struct err *e)
 {
-    static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
-        probe_storage_new, probe_memory_new, probe_compute_new, probe_accel_new, probe_joint_new, probe_work_new
-    };
     const struct hardware_args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
-    struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds,
-                              .storage_dir = s->storage, .range_bytes = a->range_bytes,
-                              .memory_range_bytes = a->memory_range_bytes, .accel = &s->accel };
-    uint32_t types[QUANT_LIMIT];
-    c.types = types;
+    struct probe_config *c = &s->config;
+    *c = (struct probe_config){ .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds, .storage_dir = s->storage,
+                                .range_bytes = a->range_bytes, .memory_range_bytes = a->memory_range_bytes, .accel = &s->accel,
+                                .types = s->types };
     if (r == 0)
-        r = parse_types(a->types, types, &c.n_types, e);
+        r = parse_types(a->types, s->types, &c->n_types, e);
     if (r == 0)
         r = choose_accel(s, &wanted[ENGINE], e);
-    if (r == 0 && !c.range_bytes)
-        r = default_range(s, &c.range_bytes, e);
+    if (r == 0 && !c->range_bytes)
+        r = default_range(s, &c->range_bytes, e);
     for (int i = 0; i < N_PROBES && r == 0; i++)
         if (wanted[i])
-            r = make[i](&c, &s->probes[i], e);
+            r = make[i](c, &s->probes[i], e);
     return r;
 }
 
@@ -266,7 +270,8 @@ static double patience(const struct hardware *s)
 
 int hardware_dry_run(struct hardware *s, struct err *e)
 {
-    double seconds = clean_seconds(s), most = seconds + patience(s);
+    double again = s->a.minutes > 0 ? clean_seconds(s) + 60 * s->a.minutes : 0;
+    double seconds = clean_seconds(s) + again, most = seconds + patience(s);
     uint64_t disk = 0, memory = 0, space = 0;
     char a[32], b[32], c[32];
     int n = 0, r = file_free_bytes(s->storage, &space, e);
@@ -296,6 +301,43 @@ int hardware_dry_run(struct hardware *s, struct err *e)
     return 0;
 }
 
+/* After minutes under load each table once more, while it is hot: what computes first. */
+static int measure_again(struct hardware *s, int64_t start, struct watch *watch, struct err *e)
+{
+    static const int order[N_PROBES] = { COMPUTE, WORK, JOINT, MEMORY, STORAGE, ENGINE };
+    struct progress progress;
+    uint64_t total = 0;
+    double first, last, before = probe_temperature_c();
+    int r = probe_load(&s->config, 60 * s->a.minutes, &first, &last, e);
+    if (r < 0)
+        return r;
+    double after = probe_temperature_c();
+    int n = snprintf(s->loaded, sizeof s->loaded, "sustained figures after %g minutes under load, which ended at %.0f %% of its first rate",
+                     s->a.minutes, first > 0 ? 100 * last / first : 0);
+    if (before == before && after == after) /* NaN: no sensor */
+        snprintf(s->loaded + n, sizeof s->loaded - (size_t)n, " and %.1f C, from %.1f", after, before);
+    log_info("%s", s->loaded);
+    for (int i = 0; i < N_PROBES; i++)
+        total += s->probes[i] ? (uint64_t)s->probes[i]->n_points * (uint64_t)s->probes[i]->reps : 0;
+    progress_init(&progress, "measuring under load", "samples", total);
+    for (int i = 0; i < N_PROBES && r == 0; i++) {
+        struct probe *p = s->probes[order[i]], *late = NULL;
+        if (!p || p->reps_done == 0)
+            continue;
+        if ((r = make[order[i]](&s->config, &late, e)) == 0)
+            r = probe_run(late, start, watch, &progress, e);
+        if (late)
+            probe_add_late(p, late);
+        probe_free(late);
+        if (order[i] == ENGINE && r < 0 && r != ERR_INTR && !s->accel_asked) {
+            log_warn("%s; the accelerator has no figures under load", e->msg);
+            r = 0;
+        }
+    }
+    progress_done(&progress);
+    return r;
+}
+
 static int measure(struct hardware *s, struct err *e)
 {
     struct progress progress;
@@ -318,7 +360,7 @@ static int measure(struct hardware *s, struct err *e)
         }
     }
     progress_done(&progress);
-    return r;
+    return r == 0 && s->a.minutes > 0 ? measure_again(s, start, &watch, e) : r;
 }
 
 /* What tables were measured under; where that was not clean it is said too. */
@@ -352,6 +394,33 @@ static int record_conditions(struct hardware *s, struct err *e)
     return r;
 }
 
+static void note(struct hardware *s, const char *what, const char *text)
+{
+    size_t n = strlen(s->notes);
+    if (text && text[0] && utf8_is_printable(text, strlen(text)))
+        snprintf(s->notes + n, sizeof s->notes - n, "%s%s%.200s", n ? "; " : "", what, text);
+}
+
+/* What figures depend on beside the device: they travel with them, as the source of each in a CSV. */
+static void note_conditions(struct hardware *s, const char *drive)
+{
+    const struct probe_env *v = &s->env;
+    char text[64] = "";
+    s->notes[0] = 0;
+    note(s, "", drive);
+    note(s, "", s->cpus.note);
+    note(s, "governor ", v->governor);
+    note(s, "battery ", v->battery);
+    if (s->temperature_c == s->temperature_c) /* NaN: no sensor */
+        snprintf(text, sizeof text, "%.1f C at the start", s->temperature_c);
+    note(s, "", text);
+    if (v->available_bytes)
+        size_format(v->available_bytes, text, sizeof text);
+    note(s, "memory available ", v->available_bytes ? text : NULL);
+    note(s, "", s->loaded);
+    s->record.run.notes = s->notes;
+}
+
 static int record_all(struct hardware *s, struct err *e)
 {
     const struct hardware_args *a = &s->a;
@@ -367,7 +436,7 @@ static int record_all(struct hardware *s, struct err *e)
     snprintf(device->storage, sizeof device->storage, "%s", v->storage);
     snprintf(device->filesystem, sizeof device->filesystem, "%s", v->filesystem);
     s->record.run = (struct hwdb_run){ .started_at = s->started, .tool_version = THERMO_VERSION, .command = s->command,
-                            .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL, .temperature_c = probe_temperature_c(),
+                            .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL, .temperature_c = s->temperature_c,
                             .direct_verified = -1 };
     if (disk && disk->reps_done > 0) {
         s->record.run.filesystem = v->filesystem;
@@ -375,8 +444,8 @@ static int record_all(struct hardware *s, struct err *e)
         s->record.run.mount_options = v->mount_options;
         s->record.run.block_device = v->block_device;
         s->record.run.direct_verified = disk->direct_verified;
-        s->record.run.notes = disk->notes;
     }
+    note_conditions(s, disk && disk->reps_done > 0 ? disk->notes : NULL);
     int r = 0;
     for (int k = 0; k < s->cpus.n_classes && r == 0; k++)
         r = hwdb_record_add(&s->record, HWDB_CORE_CLASS, &s->cpus.classes[k], NULL, 0, e);
@@ -392,6 +461,7 @@ static int record_all(struct hardware *s, struct err *e)
 static void fill_session(struct hardware *s, const char *program, char **words, int n_words)
 {
     probe_env_read(&s->env, s->storage, s->cpus.cpu[0]);
+    s->temperature_c = probe_temperature_c();
     hw_time_text((int64_t)time(NULL), s->started);
     snprintf(s->command, sizeof s->command, "%s", program);
     for (int i = 0; i < n_words; i++) {
@@ -444,8 +514,8 @@ int hardware_csv(const struct hardware *s, const char *path, struct err *e)
     FILE *f = from ? open_memstream(&text, &len) : NULL;
     int r = f ? 0 : err_set(e, ERR_NOMEM, "writing CSV: out of memory");
     if (r == 0) {
-        snprintf(from->device.text, sizeof from->device.text, "measured by thermo-profile %s, %s", s->record.run.tool_version,
-                 s->record.run.started_at);
+        snprintf(from->device.text, sizeof from->device.text, "measured by thermo-profile %s, %s%s%s", s->record.run.tool_version,
+                 s->record.run.started_at, s->notes[0] ? "; " : "", s->notes);
         memcpy(from->samples, s->record.samples, sizeof from->samples);
         hwdb_csv_header(f);
         r = hwdb_csv_device(f, &s->record.hw, from, e);

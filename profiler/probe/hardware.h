@@ -5,6 +5,7 @@
  * database, and `thermo-probe`, which writes it as CSV. Calls in this order; one owner thread. */
 #include "common/cli/opt.h"
 #include "common/hwdb/hwdb_record.h"
+#include "common/kernels/quant.h"
 #include "profiler/probe/probe.h"
 
 enum { HARDWARE_OWN = 8, HARDWARE_PROBES = 8 };
@@ -12,7 +13,7 @@ enum { HARDWARE_OWN = 8, HARDWARE_PROBES = 8 };
 struct hardware_args {
     const char *device, *storage, *only, *types, *description, *cpu, *engine, *engine_cache;
     int quick, dry_run, json;
-    double seconds, patience;
+    double seconds, patience, minutes;
     uint64_t range_bytes, memory_range_bytes;
 };
 
@@ -24,8 +25,11 @@ struct hardware {
     struct probe_accel_config accel; /* backend NULL: none is measured */
     int accel_asked;                 /* by name: without it the command fails */
     char accel_name[HW_NAME];
+    struct probe_config config;
+    double temperature_c; /* at the start; NAN: no sensor */
+    uint32_t types[QUANT_LIMIT];
     struct probe *probes[HARDWARE_PROBES]; /* NULL: not asked for */
-    char storage[4096], command[256], started[HW_TIME];
+    char storage[4096], command[256], started[HW_TIME], notes[640], loaded[128]; /* loaded: what a load has done */
 };
 
 /* opt_parse, with the caller's own options, HARDWARE_OWN at most, before those of all; no arguments. where: default of --storage, for

@@ -7,6 +7,8 @@
 #include "common/base/log.h"
 #include "common/base/machine.h"
 
+#include <assert.h>
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +92,8 @@ int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e)
 
 /* ---- passes ---- */
 
+#define MOST_REPS 64
+
 double probe_expected_seconds(const struct probe *p)
 {
     /* A sample costs a little more than its time: threads, warming up, draining the queue. */
@@ -102,7 +106,8 @@ void probe_free(struct probe *p)
     if (!p)
         return;
     free(p->samples);
-    p->samples = NULL;
+    free(p->late);
+    p->samples = p->late = NULL;
     p->release(p);
     p->done(p);
 }
@@ -204,6 +209,7 @@ int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progres
     int64_t begun = progress_now_ns();
     int *order = malloc((size_t)p->n_points * sizeof *order);
     struct pass a = { .p = p, .order = order, .watch = w, .progress = progress, .start_ns = start_ns };
+    assert(p->reps <= MOST_REPS);
     p->samples = calloc((size_t)p->n_points * (size_t)p->reps, sizeof *p->samples);
     if (!order || !p->samples)
         r = err_set(e, ERR_NOMEM, "measuring %s: out of memory", p->table);
@@ -224,13 +230,43 @@ int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progres
     return r;
 }
 
+void probe_add_late(struct probe *p, struct probe *late)
+{
+    if (late->reps_done == 0 || late->n_points != p->n_points || late->reps != p->reps || p->late)
+        return;
+    p->late = late->samples;
+    p->late_done = late->reps_done;
+    late->samples = NULL;
+    watch_merge(&p->conditions, p->n_taken, &late->conditions, late->n_taken);
+    p->n_taken += late->n_taken;
+}
+
+static struct hw_dist dist_of(const struct hwdb_sample *s, int n)
+{
+    double v[MOST_REPS];
+    for (int i = 0; i < n; i++)
+        v[i] = s[i].value;
+    return hw_dist_of(v, n);
+}
+
 struct hw_dist probe_dist(const struct probe *p, int point)
 {
-    double v[64];
-    int n = p->reps_done < 64 ? p->reps_done : 64;
-    for (int i = 0; i < n; i++)
-        v[i] = p->samples[point * p->reps + i].value;
-    return hw_dist_of(v, n);
+    struct hw_dist d = dist_of(&p->samples[point * p->reps], p->reps_done);
+    if (p->late_done) {
+        struct hw_dist late = dist_of(&p->late[point * p->reps], p->late_done);
+        d.p10 = fmin(late.p10, d.p50);
+        d.p90 = fmax(late.p90, d.p50);
+    }
+    return d;
+}
+
+int probe_record(const struct probe *p, int point, enum hwdb_kind k, const void *item, struct hwdb_record *to, struct err *e)
+{
+    struct hwdb_sample all[2 * MOST_REPS];
+    memcpy(all, &p->samples[point * p->reps], (size_t)p->reps_done * sizeof *all);
+    if (p->late_done)
+        memcpy(all + p->reps_done, &p->late[point * p->reps], (size_t)p->late_done * sizeof *all);
+    return hwdb_record_add(to, k, item, all, p->reps_done + p->late_done, e);
 }
 
 /* ---- environment ---- */
@@ -255,8 +291,8 @@ double probe_temperature_c(void)
         char path[64], text[32];
         snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/temp", i);
         read_line(path, text, sizeof text);
-        if (!text[0])
-            break;
+        if (!text[0] && access(path, F_OK) != 0)
+            break; /* some sensors are there and say nothing */
         double c = strtod(text, NULL) / 1000;
         if (c > 0 && c < 150 && !(hottest >= c))
             hottest = c;
@@ -279,6 +315,28 @@ static void read_os(char *out, size_t len)
             snprintf(out, len, "%s", v);
         }
     fclose(f);
+}
+
+/* "83 %, Discharging", where there is one and its files may be read. */
+static void read_battery(char *out, size_t len)
+{
+    char path[128], type[16], percent[8], status[32];
+    DIR *d = opendir("/sys/class/power_supply");
+    out[0] = 0;
+    for (struct dirent *x; d && !out[0] && (x = readdir(d));) {
+        snprintf(path, sizeof path, "/sys/class/power_supply/%.60s/type", x->d_name);
+        read_line(path, type, sizeof type);
+        if (x->d_name[0] == '.' || strcmp(type, "Battery") != 0)
+            continue;
+        snprintf(path, sizeof path, "/sys/class/power_supply/%.60s/capacity", x->d_name);
+        read_line(path, percent, sizeof percent);
+        snprintf(path, sizeof path, "/sys/class/power_supply/%.60s/status", x->d_name);
+        read_line(path, status, sizeof status);
+        if (percent[0])
+            snprintf(out, len, "%s %%%s%s", percent, status[0] ? ", " : "", status);
+    }
+    if (d)
+        closedir(d);
 }
 
 static uint64_t read_memory_bytes(void)
@@ -338,7 +396,9 @@ void probe_env_read(struct probe_env *env, const char *storage_dir, int first_cp
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", first_cpu);
     read_line(path, env->governor, sizeof env->governor);
     cpu_model_name(env->cpu_model, sizeof env->cpu_model);
+    read_battery(env->battery, sizeof env->battery);
     env->memory_bytes = read_memory_bytes();
+    env->available_bytes = machine_free_bytes();
     uint64_t limit = machine_group_bytes();
     env->app_memory_limit_bytes = limit < env->memory_bytes ? limit : 0;
     if (storage_dir)

@@ -69,6 +69,8 @@ struct probe {
     /* filled by probe_run: point i's samples are samples[i * reps .. i * reps + reps_done) */
     struct hwdb_sample *samples;
     int reps_done;
+    struct hwdb_sample *late; /* of the same points, as many of each, taken under a load that had lasted; late_done 0: none */
+    int late_done;
     struct hw_conditions conditions; /* that they were taken under, measured_at "" */
     uint64_t n_taken;                /* samples that conditions.disturbed is a share of */
 };
@@ -93,8 +95,18 @@ double probe_expected_seconds(const struct probe *p);
  * number of whole passes (0: the points are of no use). */
 int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progress *progress, struct err *e);
 
-/* Percentiles of a point's samples. */
+/* The samples of a second probe with the same points become p's late ones; what they were taken under counts too. */
+void probe_add_late(struct probe *p, struct probe *late);
+
+/* The middle of a point's samples, and between which values nine in ten of a side are. Where there are late ones, the middle is that of
+ * the first ones, and what is relied on (p10 of a rate, p90 of a time) is the late ones'. */
 struct hw_dist probe_dist(const struct probe *p, int point);
+
+/* hwdb_record_add with a point's samples, the late ones behind the first. */
+int probe_record(const struct probe *p, int point, enum hwdb_kind k, const void *item, struct hwdb_record *to, struct err *e);
+
+/* All threads compute for so long, or until interrupted (ERR_INTR). Of the first and the last tenth: rates of rows. */
+int probe_load(const struct probe_config *c, double seconds, double *first, double *last, struct err *e);
 
 /* Bytes per second that one of n_threads threads reads, its part of a buffer in order, for so long. */
 double probe_memory_sweep(char *buf, size_t len, int thread, int n_threads, double seconds);
@@ -104,9 +116,10 @@ int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e)
 
 /* What the machine says about itself; "" where it says nothing. */
 struct probe_env {
-    char os[HW_TEXT], kernel[HW_TEXT], governor[HW_NAME], cpu_model[HW_TEXT];
+    char os[HW_TEXT], kernel[HW_TEXT], governor[HW_NAME], cpu_model[HW_TEXT], battery[HW_NAME];
     char filesystem[HW_NAME], mount[HW_TEXT], mount_options[HW_TEXT], block_device[HW_TEXT], storage[HW_TEXT];
-    uint64_t memory_bytes, app_memory_limit_bytes; /* the latter from the memory cgroup; 0: no limit */
+    uint64_t memory_bytes, available_bytes;
+    uint64_t app_memory_limit_bytes; /* from the memory cgroup; 0: no limit */
 };
 
 void probe_env_read(struct probe_env *out, const char *storage_dir, int first_cpu);

@@ -356,19 +356,18 @@ static void op_of(const struct point *p, char *out, size_t len)
 static int store_point(struct accel_probe *m, struct hwdb_record *to, int i, struct err *e)
 {
     const struct probe *base = &m->base;
-    const struct hwdb_sample *samples = &base->samples[i * base->reps];
     const struct point *p = &m->points[i];
     if (p->what >= ALONE) {
         struct hw_memory row = { .pattern = HW_SEQ, .row_bytes = 64 << 10, .threads = p->threads, .bytes_per_s = probe_dist(base, i),
                                  .origin = HW_MEASURED };
         snprintf(row.engines, sizeof row.engines, "%s%s", p->what == TOGETHER ? "cpu+" : "", m->c.name);
-        return hwdb_record_add(to, HWDB_MEMORY, &row, samples, base->reps_done, e);
+        return probe_record(base, i, HWDB_MEMORY, &row, to, e);
     }
     struct hw_accel_point row = { .rows = p->rows, .cols = p->cols, .batch = p->batch, .ns = probe_dist(base, i), .origin = HW_MEASURED };
     if (p->what == BOTH)
         row.rows = m->beside_rows;
     op_of(p, row.op, sizeof row.op);
-    return hwdb_record_add(to, HWDB_ACCELERATOR_POINT, &row, samples, base->reps_done, e);
+    return probe_record(base, i, HWDB_ACCELERATOR_POINT, &row, to, e);
 }
 
 static int store(struct probe *base, struct hwdb_record *to, struct err *e)

@@ -6,9 +6,11 @@
  * one buffer serves all types. */
 #include "profiler/probe/probe.h"
 
+#include "common/base/file.h"
 #include "common/base/pages.h"
 #include "common/kernels/kernels.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +143,44 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
     return r;
 }
 
+static int prepare(struct probe *base, struct err *e);
+
+int probe_load(const struct probe_config *config, double seconds, double *first, double *last, struct err *e)
+{
+    struct probe *base = NULL;
+    int r = probe_compute_new(config, &base, e), at = 0;
+    if (r < 0 || (r = prepare(base, e)) < 0) {
+        probe_free(base);
+        return r;
+    }
+    const struct point *p = ((struct compute_probe *)base)->points;
+    for (int i = 0; i < base->n_points; i++) /* rows of memory by as many threads as there are, as the engine's */
+        if (!p[i].axpy && p[i].batch == 1 && p[i].threads * 2 + p[i].dram > p[at].threads * 2 + p[at].dram)
+            at = i;
+    struct progress progress;
+    progress_init(&progress, "computing with all cores", "s", (uint64_t)seconds);
+    int64_t begun = progress_now_ns();
+    double sum[2] = { 0 }, now_s = 0;
+    int n[2] = { 0 };
+    base->seconds = fmin(0.5, seconds / 20);
+    while (r == 0 && now_s < seconds) {
+        double ns_per_row, share = now_s / seconds;
+        if (file_interrupted())
+            r = err_set(e, ERR_INTR, "interrupted under load");
+        else if ((r = sample(base, at, 0, &ns_per_row, e)) == 0 && ns_per_row > 0 && (share < 0.1 || share >= 0.9)) {
+            sum[share >= 0.9] += 1e9 / ns_per_row;
+            n[share >= 0.9]++;
+        }
+        now_s = (double)(progress_now_ns() - begun) / 1e9;
+        progress_set(&progress, (uint64_t)now_s);
+    }
+    progress_done(&progress);
+    *first = n[0] ? sum[0] / n[0] : 0;
+    *last = n[1] ? sum[1] / n[1] : *first;
+    probe_free(base);
+    return r;
+}
+
 static int prepare(struct probe *base, struct err *e)
 {
     struct compute_probe *c = (struct compute_probe *)base;
@@ -175,7 +215,7 @@ static int store(struct probe *base, struct hwdb_record *to, struct err *e)
         kernel_name(p, row.kernel, sizeof row.kernel);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->row_len * p->batch / row.ns_per_row.p50;
-        r = hwdb_record_add(to, HWDB_COMPUTE, &row, &base->samples[i * base->reps], base->reps_done, e);
+        r = probe_record(base, i, HWDB_COMPUTE, &row, to, e);
     }
     return r;
 }

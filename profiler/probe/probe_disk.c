@@ -367,7 +367,7 @@ static int store(struct probe *base, struct hwdb_record *to, struct err *e)
             row.batch_completion_share = fmin(1, all.squares / all.found / p->depth);
         if (i + 1 < base->n_points && s->points[i + 1].slots)
             row.uncached_destination_ratio = slots_share(s, p->block);
-        r = hwdb_record_add(to, HWDB_STORAGE, &row, &base->samples[i * base->reps], base->reps_done, e);
+        r = probe_record(base, i, HWDB_STORAGE, &row, to, e);
     }
     return r;
 }

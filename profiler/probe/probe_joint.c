@@ -367,7 +367,7 @@ static int store(struct probe *base, struct hwdb_record *record, struct err *e)
                                 .load_percent = p->load, .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED,
                                 .read_rate_ratio = fmin(1, hw_dist_of(p->kept, n).p50), .page_bytes = j->page_bytes,
                                 .row_rate_ratio = fmin(1, hw_dist_of(p->rows, n).p50) };
-        r = hwdb_record_add(record, HWDB_JOINT, &row, &base->samples[i * base->reps], n, e);
+        r = probe_record(base, i, HWDB_JOINT, &row, record, e);
     }
     return r;
 }

@@ -140,7 +140,7 @@ static int store(struct probe *base, struct hwdb_record *to, struct err *e)
         const struct point *p = &m->points[i];
         struct hw_memory row = { .engines = "cpu", .pattern = p->pattern, .row_bytes = p->row_bytes, .threads = p->threads,
                                  .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED };
-        r = hwdb_record_add(to, HWDB_MEMORY, &row, &base->samples[i * base->reps], base->reps_done, e);
+        r = probe_record(base, i, HWDB_MEMORY, &row, to, e);
     }
     return r;
 }

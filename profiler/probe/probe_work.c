@@ -388,7 +388,7 @@ static int store(struct probe *base, struct hwdb_record *to, struct err *e)
         snprintf(row.kernel, sizeof row.kernel, "%s", names[p->kind]);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->size / row.ns_per_row.p50;
-        r = hwdb_record_add(to, HWDB_COMPUTE, &row, &base->samples[i * base->reps], base->reps_done, e);
+        r = probe_record(base, i, HWDB_COMPUTE, &row, to, e);
     }
     return r;
 }

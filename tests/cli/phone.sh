@@ -3,6 +3,7 @@
 # that opens and gives other bytes, memory that cannot be locked. Each is said and recorded, and the run goes on with the same text.
 . tests/tap.sh
 [ -z "$SANITIZE" ] || { echo "1..0 # SKIP sanitizers want to be loaded first"; exit 77; }
+command -v sqlite3 > /dev/null || { echo "1..0 # SKIP sqlite3 is not installed"; exit 77; }
 scratch
 ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 -o "$tmp/phone.so" tests/preload/phone.c -ldl 2> "$tmp/log" &&
     LD_PRELOAD=$tmp/phone.so true 2>> "$tmp/log" && [ ! -s "$tmp/log" ] ||
@@ -62,6 +63,7 @@ summary() { python3 -c 'import json, sys
 v = json.loads(open(sys.argv[1]).readlines()[-1])[sys.argv[2]]
 sys.exit(0 if json.dumps(v) == sys.argv[3] else repr(v))' "$tmp/$1.json" "$2" "$3"; }
 
+says_usage() { "$P" hardware --db "$tmp/no.sqlite" --device x "$@" > "$tmp/out" 2> "$tmp/err"; [ $? = 2 ]; }
 json() { python3 -c 'import json, sys
 d = json.load(open(sys.argv[1])); v = eval(sys.argv[2]); sys.exit(0 if str(v) == sys.argv[3] else repr(v))' "$tmp/$1" "$2" "$3"; }
 
@@ -72,8 +74,8 @@ done
 few=(--plan "$plan" --memory 14MiB)
 check "the tokens of this machine" generate here -- "${few[@]}"
 check "O_DIRECT that gives other bytes" measure wrong.sqlite PHONE_DIRECT=wrong
-check "is found out" sql wrong.sqlite "SELECT direct_verified || notes FROM run" \
-    "0O_DIRECT opens but does not return the file's bytes: reads go through the page cache"
+check "is found out" sql wrong.sqlite "SELECT direct_verified || substr(notes, 1, 87) FROM run" \
+    "0O_DIRECT opens but does not return the file's bytes: reads go through the page cache; g"
 check "and no figure says that it was used" sql wrong.sqlite "SELECT sum(direct) FROM storage" 0
 for io in pread io_uring; do
     check "a run where it does so, by $io" generate wrong PHONE_DIRECT=wrong -- "${few[@]}" --io $io
@@ -100,12 +102,93 @@ check "where no memory can be locked" generate unlocked PHONE_MLOCK=1 -- "${few[
 check "it is said" said "memory is not locked ("
 check "with the same tokens" cmp "$tmp/here" "$tmp/unlocked"
 
+# What figures depend on: noted, and taken along in a CSV.
+mkdir -p "$sys/sys/class/power_supply/ac" "$sys/sys/class/power_supply/battery" "$sys/sys/class/thermal/thermal_zone0" "$sys/proc"
+echo Mains > "$sys/sys/class/power_supply/ac/type"
+echo Battery > "$sys/sys/class/power_supply/battery/type"
+echo 83 > "$sys/sys/class/power_supply/battery/capacity"
+echo Discharging > "$sys/sys/class/power_supply/battery/status"
+echo 41500 > "$sys/sys/class/thermal/thermal_zone0/temp"
+printf 'MemTotal: 11534336 kB\nMemFree: 1 kB\nMemAvailable: 2097152 kB\n' > "$sys/proc/meminfo"
+noted="governor schedutil; battery 83 %, Discharging; 41.5 C at the start; memory available 2.0 GiB"
+check "a phone on battery" measure state.sqlite
+check "is noted so" sql state.sqlite "SELECT notes FROM run" "$noted"
+check "its CSV has that with each figure" sh -c "'$P' export --db '$tmp/state.sqlite' | tail -n +2 | grep -cvF '; $noted' | grep -qx 0"
+check "thermo-probe's too" sh -c "LD_PRELOAD='$tmp/phone.so' PHONE_SYS='$sys' '$BIN/thermo-probe' --device x ${quick[*]} --only memory |
+    tail -n +2 | grep -cvF '; $noted' | grep -qx 0"
+# Memory that is available, not what is installed.
+printf 'MemTotal: 11534336 kB\nMemFree: 1 kB\nMemAvailable: 32768 kB\n' > "$sys/proc/meminfo"
+little()
+{
+    ! phone "$BIN/thermocline" "$model" -p x --context 4096 --cache "$tmp/cache" > "$tmp/out" 2> "$tmp/err" &&
+        said "of the 32.0 MiB that are available"
+}
+check "thermocline's own limit is of what is available" little
+rm "$sys/proc/meminfo"
+
+# Minutes under load: figures that last beside the first ones. The clock doubles its pace once the first ones are there.
+hot() # DATABASE FLAGS...
+{
+    local db=$1
+    shift
+    rm -f "$tmp/hot"
+    phone PHONE_HOT="$tmp/hot" "$P" hardware --db "$tmp/$db" --device phone "${quick[@]}" -vv --only memory,compute,storage \
+        --types q8_0,f16 "$@" 2>&1 > "$tmp/out" | tee "$tmp/err" | while read -r line; do case $line in *"work: "*) : > "$tmp/hot" ;; esac; done
+    [ "${PIPESTATUS[0]}" = 0 ] || { tail -n 3 "$tmp/err"; return 1; }
+}
+check "three seconds under load" hot hot.sqlite --minutes 0.05
+check "said, with the heat" grep -Eq "sustained figures after 0.05 minutes under load, which ended at [0-9]+ % of its first rate and 41.5 C" \
+    "$tmp/err"
+check "and noted" sql hot.sqlite "SELECT notes LIKE '%; sustained figures after 0.05 minutes under load%' FROM run" 1
+check "what is typical is the first samples', what lasts the later ones'" python3 - "$tmp/hot.sqlite" << 'END'
+import sqlite3, statistics, sys
+db = sqlite3.connect(sys.argv[1])
+def at(v, q):
+    v = sorted(v)
+    x = q * (len(v) - 1)
+    i = min(int(x), len(v) - 2)
+    return v[i] + (v[i + 1] - v[i]) * (x - i)
+n, by = 0, []
+for table, column in (("memory", "bytes_per_s"), ("storage", "bytes_per_s"), ("compute", "ns_per_row")):
+    for row, p10, p50, p90 in db.execute(f"SELECT id, {column}_p10, {column}_p50, {column}_p90 FROM {table}"):
+        v = [x for x, in db.execute("SELECT value FROM sample WHERE table_name = ? AND row_id = ? ORDER BY seq", (table, row))]
+        assert len(v) == 6, (table, row, len(v))
+        want = at(v[:3], .5)
+        for got, must in ((p50, want), (p10, min(want, at(v[3:], .1))), (p90, max(want, at(v[3:], .9)))):
+            assert abs(got - must) <= 1e-9 * must, (table, row, got, must, v)
+        by.append(at(v[3:], .5) / want if table == "compute" else want / at(v[3:], .5))
+        n += 1
+assert n > 10 and 1.4 < statistics.median(by) < 3, (n, statistics.median(by))
+END
+speed() { # OUT FIGURES: tokens/s
+    solve hot.sqlite "$1" --figures "$2" && python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["predictions"]["limits"][0]["batches"][0]["tokens_per_s"])' "$tmp/$1"
+}
+slower()
+{
+    python3 -c 'import sys; sys.exit(0 if 0.25 < float(sys.argv[2]) / float(sys.argv[1]) < 0.8 else repr(sys.argv))' \
+        "$(speed cool.json typical)" "$(speed warm.json sustained)"
+}
+check "a plan by what lasts promises less" slower
+travels()
+{
+    "$P" export --db "$tmp/hot.sqlite" --out "$tmp/hot.csv" -q && "$P" import -q --db "$tmp/hot2.sqlite" --csv "$tmp/hot.csv" > /dev/null &&
+        solve hot2.sqlite warm2.json --figures sustained && cmp "$tmp/warm.json" "$tmp/warm2.json"
+}
+check "and is the same by the CSV" travels
+check "minutes that are none" says_usage --minutes -1
+check "a dry run counts them" sh -c "'$P' hardware --db '$tmp/dry.sqlite' --device x ${quick[*]} --minutes 10 --dry-run --only memory --json |
+    python3 -c '
+import json, sys
+sys.exit(not 600 < json.load(sys.stdin)[\"seconds\"] < 700)'"
+
 engines() { phone PHONE_VENDOR=1 "$R" engines > "$tmp/out" 2> "$tmp/err"; cat "$tmp/out" >> "$tmp/err"; }
 tells() { engines; said "$@"; }
 check "no OpenCL" tells "there is no OpenCL"
 mkdir -p "$sys/vendor/lib64"
 echo "no library" > "$sys/vendor/lib64/libOpenCL.so"
-check "a vendor's OpenCL that may not be loaded is named" tells "the vendor's OpenCL is there, and this process may not or cannot load it: $sys"
+check "a vendor's OpenCL that may not be loaded is named" tells \
+    "the vendor's OpenCL is there, and this process may not or cannot load it: $sys"
 check "a probe says so and goes on" measure vendor.sqlite PHONE_VENDOR=1 auto
 check "with that reason" said "accelerators are not measured: the vendor's OpenCL is there"
 printf 'int clNothing(void) { return 0; }\n' > "$tmp/cl.c"

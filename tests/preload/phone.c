@@ -3,17 +3,21 @@
  * PHONE_VENDOR=1       there is no OpenCL but a vendor's
  * PHONE_PIN=refuse     no thread is pinned to a single processor; move: it is said to be, and is found on another
  * PHONE_DIRECT=wrong   O_DIRECT opens and every read through it returns other bytes; refuse: it does not open
- * PHONE_MLOCK=1        no memory can be locked */
+ * PHONE_MLOCK=1        no memory can be locked
+ * PHONE_HOT=FILE       from when FILE is there everything takes twice the time: the clock runs twice as fast */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static int is(const char *name, const char *value)
@@ -63,6 +67,13 @@ void *dlopen(const char *path, int how)
     if (path && getenv("PHONE_VENDOR") && strncmp(path, "libOpenCL", 9) == 0)
         return NULL;
     return real(path ? here(path, other, sizeof other) : NULL, how);
+}
+
+DIR *opendir(const char *path)
+{
+    char other[4096];
+    REAL(opendir);
+    return real(here(path, other, sizeof other));
 }
 
 int open(const char *path, int flags, ...)
@@ -115,6 +126,26 @@ int sched_getcpu(void)
 {
     REAL(sched_getcpu);
     return is("PHONE_PIN", "move") ? 4095 : real();
+}
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static atomic_llong since;
+    const char *file = getenv("PHONE_HOT");
+    struct stat st;
+    REAL(clock_gettime);
+    int r = real(id, t);
+    if (r != 0 || id != CLOCK_MONOTONIC || !file)
+        return r;
+    long long now = t->tv_sec * 1000000000ll + t->tv_nsec, none = 0;
+    if (!since && stat(file, &st) == 0)
+        atomic_compare_exchange_strong(&since, &none, now);
+    if (since) {
+        now += now - since;
+        t->tv_sec = now / 1000000000;
+        t->tv_nsec = now % 1000000000;
+    }
+    return r;
 }
 
 int mlock(const void *from, size_t n)

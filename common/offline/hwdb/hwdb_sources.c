@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* In the words of a CSV's source column: what a row says, else which run measured it. */
-#define MEASURED "'measured by thermo-profile ' || r.tool_version || ', ' || r.started_at"
+#define MEASURED "'measured by thermo-profile ' || r.tool_version || ', ' || r.started_at || ifnull('; ' || nullif(r.notes, ''), '')"
 #define SOURCE   "SELECT ifnull(nullif(p.source, ''), (SELECT " MEASURED " FROM run r WHERE r.id = p.run_id))"
 #define NEWEST_RUN "(SELECT " MEASURED " FROM run r WHERE r.device_id = ?1 ORDER BY r.id DESC LIMIT 1)"
 

@@ -259,3 +259,13 @@ void report_work(FILE *f, const struct setup *s, const struct engine *g, const s
     fputs("}", f);
     adapting_json(f, r->adapting);
 }
+
+void report_store(FILE *f, struct kv_store *store)
+{
+    if (!store)
+        return;
+    const struct kv_store_stats s = kv_store_stats(store);
+    fprintf(f, ",\"prefix_cache\":{\"read\":%llu,\"written\":%llu,\"damaged\":%llu,\"dropped\":%llu,\"bytes\":%llu}",
+            (unsigned long long)s.read, (unsigned long long)s.written, (unsigned long long)s.damaged, (unsigned long long)s.dropped,
+            (unsigned long long)s.bytes);
+}

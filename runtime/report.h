@@ -4,6 +4,7 @@
 /* Telemetry, as members of JSON objects. Nothing here allocates. */
 #include "runtime/adapting.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/kv_store.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
@@ -56,5 +57,8 @@ double report_share(uint64_t part, uint64_t whole); /* 0 when whole is 0 */
 /* Hit rate of the cold cache as the plan predicts it: of the units that open gates ask for. Gates that are streamed for
  * every token are looked up too and never hit; they count only where a unit holds a neuron's gate and all else. */
 double report_hit_rate(const struct engine_stats *s);
+
+/* What a folder of prefixes was used for; NULL: nothing is printed. */
+void report_store(FILE *f, struct kv_store *store);
 
 #endif

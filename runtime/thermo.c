@@ -31,6 +31,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,7 +99,6 @@ struct thermo {
     struct engine_stats stats;
     struct report copied;   /* of work */
     uint64_t gave_way;      /* of the batch */
-    int unwritten;          /* of what the folder of prefixes is to have */
     struct adapting adapting;
     /* the stepping thread's */
     struct report work;
@@ -106,6 +106,7 @@ struct thermo {
     int64_t step_ns;        /* its beginning; 0: none is */
     uint64_t n_made;        /* tokens */
     int pages_left;         /* that the folder lacks, after the last pass */
+    atomic_int unwritten;   /* others ask: of what the folder is to have */
     struct said *said;
     const struct output *from; /* whose text `said` is */
     struct thermo_top top[BATCH_TOP];
@@ -364,10 +365,7 @@ void thermo_wake(struct thermo *t)
 
 int thermo_unwritten(struct thermo *t)
 {
-    pthread_mutex_lock(&t->lock);
-    int unwritten = t->unwritten;
-    pthread_mutex_unlock(&t->lock);
-    return unwritten;
+    return t->unwritten;
 }
 
 void thermo_interrupt(struct thermo *t)
@@ -556,16 +554,6 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     return 0;
 }
 
-static void describe_store(FILE *f, struct kv_store *store)
-{
-    if (!store)
-        return;
-    const struct kv_store_stats s = kv_store_stats(store);
-    fprintf(f, ",\"prefix_cache\":{\"read\":%llu,\"written\":%llu,\"damaged\":%llu,\"dropped\":%llu,\"bytes\":%llu}",
-            (unsigned long long)s.read, (unsigned long long)s.written, (unsigned long long)s.damaged, (unsigned long long)s.dropped,
-            (unsigned long long)s.bytes);
-}
-
 char *thermo_describe(struct thermo *t)
 {
     char *text = NULL;
@@ -587,7 +575,7 @@ char *thermo_describe(struct thermo *t)
             (unsigned long long)t->gave_way, (unsigned long long)t->stats.passes, (unsigned long long)t->stats.reads,
             (unsigned long long)t->stats.read_bytes);
     report_batches(f, t->set.engine, &t->stats);
-    describe_store(f, t->set.store);
+    report_store(f, t->set.store);
     report_work(f, &t->set.setup, t->set.engine, &t->copied);
     pthread_mutex_unlock(&t->lock);
     fputc('}', f);
@@ -920,13 +908,6 @@ static void adapt(struct thermo *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void set_unwritten(struct thermo *t, int unwritten)
-{
-    pthread_mutex_lock(&t->lock);
-    t->unwritten = unwritten;
-    pthread_mutex_unlock(&t->lock);
-}
-
 /* A pass, and what it took. */
 static int pass(struct thermo *t, struct err *e)
 {
@@ -950,7 +931,7 @@ static int pass(struct thermo *t, struct err *e)
     t->step_ns = 0;
     t->pages_left = t->set.store && engine_store_prefixes(t->set.engine);
     if (t->pages_left || (t->set.store && r))
-        set_unwritten(t, 1);
+        t->unwritten = 1;
     return r;
 }
 
@@ -960,7 +941,7 @@ static void wait(struct thermo *t, int wait_ms)
     struct pollfd p = { .fd = t->pipe[0], .events = POLLIN };
     char drained[64];
     generate_set_idle(&t->set);
-    set_unwritten(t, t->pages_left);
+    t->unwritten = t->pages_left;
     if (t->n_paused && (wait_ms < 0 || wait_ms > OFFER_MS))
         wait_ms = OFFER_MS;
     if (poll(&p, 1, wait_ms) > 0)

@@ -2,6 +2,7 @@
 #include "server/paths.h"
 
 #include "server/answer.h"
+#include "server/bodies.h"
 #include "server/door.h"
 #include "server/form.h"
 #include "server/models.h"
@@ -9,7 +10,6 @@
 
 #include "common/base/fields.h"
 #include "common/base/print.h"
-#include "common/base/size.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -193,9 +193,6 @@ static int enter(struct server *s, struct call *c, const struct js *j, int strea
     return s->entered;
 }
 
-#define TAKEN(name) { name, FIELDS_TAKEN, NULL }
-#define LAST { NULL, FIELDS_TAKEN, NULL }
-
 static void put_tokens(struct server *s, struct buffer *b, const int32_t *ids, size_t n, int pieces)
 {
     buffer_printf(b, "{\"tokens\":[");
@@ -215,35 +212,30 @@ static void put_tokens(struct server *s, struct buffer *b, const int32_t *ids, s
 /* add_special false: without what a prompt begins with, which is what no text at all has. */
 static void tokenize(struct server *s, struct call *c)
 {
-    static const struct fields rows[] = { TAKEN("content"), TAKEN("add_special"), TAKEN("parse_special"), TAKEN("with_pieces"),
-                                           TAKEN("model"), LAST };
-    struct js *j = body_of(s, c, rows);
-    const char *text = js_str(js_get(j, "content"));
+    struct js *j = body_of(s, c, bodies_text_rows);
+    struct bodies_text text;
     struct thermo_error e = { 0 };
+    struct err why = { 0 };
     struct buffer b = { .pool = &s->pool };
     int32_t *ids = NULL, *none = NULL;
     size_t n = 0, begin = 0;
     if (!j)
         return;
-    for (size_t i = 1; i < 4; i++)
-        if (fields_given(js_get(j, rows[i].name)) && js_bool(js_get(j, rows[i].name)) < 0) {
-            snprintf(e.message, sizeof e.message, "\"%s\" is not true or false", rows[i].name);
-            bad(s, c, THERMO_E_FORMAT, e.message);
-            js_free(j);
-            return;
-        }
-    if (text && !enter(s, c, j, 0, " ")) {
+    int r = bodies_text(j, &text, &why);
+    if (r < 0)
+        bad(s, c, r, why.msg);
+    if (r < 0 || !enter(s, c, j, 0, " ")) {
         js_free(j);
         return;
     }
-    int r = text ? thermo_tokenize(s->t, text, strlen(text), js_bool(js_get(j, "parse_special")) == 1, &ids, &n, &e) : THERMO_E_FORMAT;
-    if (r == 0 && js_bool(js_get(j, "add_special")) != 1)
+    r = thermo_tokenize(s->t, text.content, strlen(text.content), text.parse_special, &ids, &n, &e);
+    if (r == 0 && !text.add_special)
         r = thermo_tokenize(s->t, "", 0, 0, &none, &begin, &e);
     if (r < 0) {
-        bad(s, c, r, text ? e.message : "\"content\" is not a string");
+        bad(s, c, r, e.message);
     } else {
         begin = begin && begin <= n && !memcmp(ids, none, begin * sizeof *ids) ? begin : 0;
-        put_tokens(s, &b, ids + begin, n - begin, js_bool(js_get(j, "with_pieces")) == 1);
+        put_tokens(s, &b, ids + begin, n - begin, text.with_pieces);
         ok(c, &b);
     }
     thermo_free(ids);
@@ -253,33 +245,36 @@ static void tokenize(struct server *s, struct call *c)
 
 static void detokenize(struct server *s, struct call *c)
 {
-    static const struct fields rows[] = { TAKEN("tokens"), TAKEN("model"), LAST };
-    struct js *j = body_of(s, c, rows);
-    const struct js *tokens = js_get(j, "tokens");
-    struct buffer b = { .pool = &s->pool };
-    int fits = js_is_array(tokens);
-    if (!j || (fits && !enter(s, c, j, 0, " "))) {
+    struct js *j = body_of(s, c, bodies_tokens_rows);
+    struct buffer b = { .pool = &s->pool }, text = { .pool = &s->pool };
+    struct err e = { 0 };
+    if (!j)
+        return;
+    int r = bodies_tokens(j, &e);
+    if (r < 0)
+        bad(s, c, r, e.msg);
+    if (r < 0 || !enter(s, c, j, 0, " ")) {
         js_free(j);
         return;
     }
-    buffer_printf(&b, "{\"content\":\"");
-    struct buffer text = { .pool = &s->pool };
-    for (size_t i = 0; fits && i < js_len(tokens); i++) {
-        int64_t id;
+    const struct js *tokens = js_get(j, "tokens");
+    for (size_t i = 0; i < js_len(tokens) && r == 0; i++) {
+        int64_t id = 0;
         size_t n;
-        fits = js_int(js_at(tokens, i), &id) && id >= 0 && id <= INT32_MAX;
-        const char *piece = fits ? thermo_piece(s->t, (int32_t)id, &n) : NULL;
-        fits = fits && buffer_put(&text, piece, n, 0) == 0;
+        js_int(js_at(tokens, i), &id);
+        const char *piece = thermo_piece(s->t, (int32_t)id, &n);
+        r = buffer_put(&text, piece, n, 0);
     }
+    buffer_printf(&b, "{\"content\":\"");
     buffer_escape(&b, text.len ? text.at : "", text.len, 1);
     buffer_printf(&b, "\"}");
     buffer_drop(&text);
     js_free(j);
-    if (fits) {
+    if (r == 0) {
         ok(c, &b);
     } else {
         buffer_drop(&b);
-        bad(s, c, THERMO_E_FORMAT, "\"tokens\" is not an array of token ids");
+        bad(s, c, THERMO_E_MEMORY, "out of memory for the text of these tokens: --buffers");
     }
 }
 
@@ -403,25 +398,18 @@ static void apply(struct server *s, struct call *c)
 /* {"memory": SIZE}, as --memory or in bytes. It is answered when the limit holds; it takes a key, for everybody's speed depends on it. */
 static void memory(struct server *s, struct call *c)
 {
-    static const struct fields rows[] = { TAKEN("memory"), LAST };
     struct buffer b = { .pool = &s->pool };
     struct thermo_error why = { 0 };
     struct err e = { 0 };
-    int64_t n = 0;
     uint64_t bytes = 0;
     if (!s->door->n_keys) {
         server_error(s, c, 403, NULL, NULL, "the memory limit is changed with a key alone: --api-key-file, or THERMO_API_KEY");
         return;
     }
-    struct js *j = body_of(s, c, rows);
+    struct js *j = body_of(s, c, bodies_memory_rows);
     if (!j)
         return;
-    const char *text = js_str(js_get(j, "memory"));
-    int r = text ? size_parse(text, &bytes, &e) : 0, status = 400;
-    if (!text && js_int(js_get(j, "memory"), &n) && n > 0)
-        bytes = (uint64_t)n;
-    else if (!text)
-        r = err_set(&e, ERR_FORMAT, "\"memory\" is a size, as \"18MiB\", or a number of bytes");
+    int r = bodies_memory(j, &bytes, &e), status = 400;
     js_free(j);
     if (r == 0 && !models_peek(s->models)) {
         server_error(s, c, 503, NULL, NULL, "no model is loaded: there is no memory limit to change before the next request");

@@ -202,7 +202,7 @@ $(filter-out $(FUZZ_LINES:%.c=$(B)/%),$(FUZZ_REPLAY)): $(B)/%: $(B)/%.o $(B)/tes
 $(FUZZ_LIBS): $(FUZZ_OBJS)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
-$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common) $(addprefix $(B)/server/,ask.o ask_chat.o ask_messages.o ask_responses.o ask_tools.o buffer.o door.o talk.o)
+$(FUZZ_RUNTIME): $(filter-out %/main.o $(B)/runtime/cmd_%,$(call objs,runtime)) $(call objs,common) $(addprefix $(B)/server/,ask.o bodies.o ask_chat.o ask_messages.o ask_responses.o ask_tools.o buffer.o door.o talk.o)
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)rm -f $@ && $(AR) $(ARFLAGS) $@ $^
 $(FUZZ_LINES:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_RUNTIME) $(B)/link.flags

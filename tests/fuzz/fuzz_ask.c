@@ -1,8 +1,10 @@
 /* Any bytes as a body of thermo-serve: an error that names a field of the body, or fields that the library reads, or refuses by name. The
- * first byte: 'c' a chat, 'm' messages, 'r' responses, 't' a text, 'd'
+ * first byte: 'c' a chat, 'm' messages, 'r' responses, 't' a text, 'k' a text for its tokens, 'i' tokens for their text, 'y' a limit of
+ * memory, 'd'
  * headers (Host, Origin, Authorization and x-api-key, a line each) for the door. */
 #include "runtime/request.h"
 #include "server/ask.h"
+#include "server/bodies.h"
 #include "server/door.h"
 #include "tests/fuzz/lines.h"
 
@@ -105,6 +107,30 @@ static void body(const char *text, size_t n, enum ask_form form)
     js_free(j);
 }
 
+/* What a body without an answer of the model says, or an error that names its field. */
+static void small(const char *text, size_t n, char which)
+{
+    struct err e = { 0 };
+    const struct fields *rows = which == 'k' ? bodies_text_rows : which == 'i' ? bodies_tokens_rows : bodies_memory_rows;
+    struct js *j = js_parse_within(text, n, 1 << 20, "the body", &e);
+    struct bodies_text t = { .content = NULL };
+    uint64_t bytes = 0;
+    char param[ASK_NAME];
+    int r = j ? fields_check(j, rows, sizeof *rows, "the body", &e) : e.code;
+    if (r == 0) {
+        r = which == 'k' ? bodies_text(j, &t, &e) : which == 'i' ? bodies_tokens(j, &e) : bodies_memory(j, &bytes, &e);
+        if (r == 0 && ((which == 'k' && (!t.content || strlen(t.content) > n)) || (which == 'i' && !js_is_array(js_get(j, "tokens")))))
+            abort();
+        if (r == 0 && which == 'y' && !bytes)
+            abort();
+        if (r < 0 && which != 'y' && (ask_param(ASK_CHAT, e.msg, 0, param), !js_get(j, param) && strcmp(param, rows[0].name)))
+            abort();
+    }
+    if (r < 0 && !e.msg[0])
+        abort();
+    js_free(j);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct err e;
@@ -117,7 +143,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const enum ask_form form = data[0] == 'c' ? ASK_CHAT : data[0] == 'm' ? ASK_MESSAGES : data[0] == 'r' ? ASK_RESPONSES : ASK_TEXT;
     shared.chat = form == ASK_TEXT ? NULL : lines_chat();
-    if (data[0] == 'd')
+    if (data[0] == 'k' || data[0] == 'i' || data[0] == 'y')
+        small((const char *)data + 1, size - 1, (char)data[0]);
+    else if (data[0] == 'd')
         look((const char *)data + 1, size - 1);
     else
         body((const char *)data + 1, size - 1, form);

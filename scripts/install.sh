@@ -6,7 +6,7 @@
 #   uninstall   each of these files, and folders that are empty then
 prefix=${PREFIX:-/usr/local} root=${DESTDIR}${PREFIX:-/usr/local} bin=${BIN:-build/bin} made=${B:-build/$(uname -m)}
 zsh=${ZSHDIR:-share/zsh/site-functions}
-programs='thermo-profile thermo-probe thermo-plan thermo-pack thermo-run thermo-serve thermocline'
+programs='thermo-profile thermo-probe thermo-plan thermo-pack thermo-run thermo-serve thermo-quantize thermocline'
 lib=${LIBDIR:-lib} data=share/thermocline doc=share/doc/thermocline
 
 files()

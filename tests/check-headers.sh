@@ -15,7 +15,7 @@ alone()
         -fsyntax-only "$tmp/x.c"
 }
 
-for h in $(find common profiler planner packer runtime server driver datasets tests -name '*.h' | sort); do
+for h in $(find common profiler planner packer runtime server quantizer driver datasets tests -name '*.h' | sort); do
     check "$h" alone "$h"
 done
 done_testing

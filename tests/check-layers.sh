@@ -24,7 +24,7 @@ layer()
 only()
 {
     local found
-    found=$(includes $(find common profiler planner packer runtime server driver datasets -name '*.[ch]') | grep -E " ($1)\$" |
+    found=$(includes $(find common profiler planner packer runtime server quantizer driver datasets -name '*.[ch]') | grep -E " ($1)\$" |
         cut -d ' ' -f 1 | sort -u | grep -vxE "$2")
     [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
 }
@@ -89,8 +89,9 @@ done
 check "profiler/probe/ includes only itself and common/" layer profiler/probe 'profiler/probe/|common/(base|cli|kernels|model|ops|plan|pack|hwdb|accel|engines)/'
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
 check "driver/ includes only itself, and base, cli and model of common/" layer driver 'driver/|common/(base|cli|model)/'
+check "quantizer/ includes only itself, and base, cli, kernels and model of common/" layer quantizer 'quantizer/|common/(base|cli|kernels|model)/'
 check "server/ includes only itself, common/base, common/cli and runtime/thermo.h" layer server 'server/|common/(base|cli)/|runtime/thermo\.h'
-for p in common profiler planner packer runtime server driver; do
+for p in common profiler planner packer runtime server quantizer driver; do
     check "$p/: rooms include only what tests/rooms.py allows, and there is no circle" python3 tests/rooms.py $p
 done
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace/trace_h5\.c'

@@ -24,7 +24,7 @@ module()
 }
 
 objects=()
-for source in $(find common profiler planner packer runtime server driver -name '*.c' ! -name main.c | sort); do
+for source in $(find common profiler planner packer runtime server quantizer driver -name '*.c' ! -name main.c | sort); do
     [ ! -e "$B/${source%.c}.o" ] || objects+=("$B/${source%.c}.o")
 done
 nm -g --defined-only "${objects[@]}" > "$tmp/nm"

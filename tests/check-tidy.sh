@@ -14,8 +14,8 @@ tidy()
     ! grep -q ' error: ' "$tmp/out" "$tmp/err" || { cat "$tmp/err"; return 1; }
     ! grep -q ' warning: ' "$tmp/out"
 }
-sources() { git ls-files 'common/*.c' 'planner/*.c' 'packer/*.c' 'profiler/*.c' 'runtime/*.c' 'server/*.c' 'driver/*.c' 'datasets/*.c' 2> /dev/null | grep . ||
-    find common planner packer profiler runtime server driver datasets -name '*.c'; }
+sources() { git ls-files 'common/*.c' 'planner/*.c' 'packer/*.c' 'profiler/*.c' 'runtime/*.c' 'server/*.c' 'quantizer/*.c' 'driver/*.c' 'datasets/*.c' 2> /dev/null | grep . ||
+    find common planner packer profiler runtime server quantizer driver datasets -name '*.c'; }
 
 sources | grep -v 'kernels_\(neon\|dotprod\|i8mm\|avx\|amx\)' > "$tmp/sources"
 check "there are sources" grep -q '^runtime/' "$tmp/sources"

@@ -31,6 +31,7 @@ ROOMS = {
                 'chat': '', 'mask': '', '': 'io pipeline engine session chat mask'},
     'packer': {'': ''},
     'server': {'': ''},
+    'quantizer': {'': ''},
     'driver': {'': ''},
 }
 

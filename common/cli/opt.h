@@ -82,7 +82,7 @@ struct opt_usage {
     const char *about;      /* paragraph */
     const char *examples;   /* lines, or NULL */
     const char *files;      /* the arguments beside the options that are files: r (read) or w (written) for each, the
-                             * last for all further ones; NULL: none */
+                             * last for all further ones, or - at the end: the further ones are none; NULL: none */
 };
 
 /* Parse argv[1..argc). Positional arguments are moved to the front of argv+1 and counted in *n_pos.

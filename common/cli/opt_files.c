@@ -71,7 +71,8 @@ static int add_arguments(struct distinct *d, const char *kinds, char **args, int
     int r = 0;
     for (int i = 0; i < n && r == 0 && kinds && *kinds; i++) {
         const struct distinct_name a = { "the argument", args[i], ++*group, NULL };
-        r = distinct_add(d, &a, *kinds == 'w' ? DISTINCT_WRITTEN : DISTINCT_READ, e);
+        if (*kinds != '-')
+            r = distinct_add(d, &a, *kinds == 'w' ? DISTINCT_WRITTEN : DISTINCT_READ, e);
         kinds += kinds[1] != '\0';
     }
     return r;

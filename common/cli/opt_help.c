@@ -123,6 +123,6 @@ void opt_print_table(const struct opt *opts, const struct opt_usage *u)
             print("%s%s", i ? "," : "", o->choices[i]);
         print("%s\n", o->type == OPT_CHOICE ? "" : "-");
     }
-    for (const char *k = u->files; k && *k; k++)
+    for (const char *k = u->files; k && *k && *k != '-'; k++)
         print("argument\t%c\n", *k);
 }

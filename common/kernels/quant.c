@@ -171,37 +171,52 @@ static void q4_0_quant(void *out, const float *in, size_t n)
 
 /* ---- the table ---- */
 
+/* Types that are always written by a search. */
+#define BY_NOTHING(name)                                               \
+    static void name##_quant(void *out, const float *in, size_t n)     \
+    {                                                                  \
+        quant_##name##_write_by(out, in, NULL, n);                     \
+    }
+BY_NOTHING(iq4_nl)
+BY_NOTHING(q2_k)
+BY_NOTHING(q3_k)
+BY_NOTHING(q4_k)
+BY_NOTHING(q5_k)
+BY_NOTHING(q6_k)
+BY_NOTHING(iq4_xs)
+#undef BY_NOTHING
+
 static const struct quant_traits traits[QUANT_LIMIT] = {
-    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store, 0, { 0 } },
-    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant, 1, { 0 } },
-    [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant, 0, { 0 } },
-    [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant, 1, { 0 } },
-    [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant, 1, { 0 } },
-    [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write, 2, { 0, 2 } },
-    [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write, 1, { 0 } },
-    [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write, 2, { 0, 2 } },
-    [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, quant_iq4_nl_write, 1, { 0 } },
-    [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write, 0, { 0 } },
-    [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, quant_q2_k_write, 2, { 80, 82 } },
-    [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, quant_q3_k_write, 1, { 108 } },
-    [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, quant_q4_k_write, 2, { 0, 2 } },
-    [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, quant_q5_k_write, 2, { 0, 2 } },
-    [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, quant_q6_k_write, 1, { 208 } },
-    [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, quant_iq4_xs_write, 1, { 0 } },
-    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, quant_iq2_xxs_read, NULL, 1, { 0 } },
-    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, quant_iq2_xs_read, NULL, 1, { 0 } },
-    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL, 1, { 0 } },
-    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, 1, { 0 } },
-    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, 1, { 0 } },
-    [QUANT_Q1_0] = { "Q1_0", 128, 18, quant_q1_0_read, NULL, 1, { 0 } },
-    [QUANT_Q2_0] = { "Q2_0", 64, 18, quant_q2_0_read, NULL, 1, { 0 } },
-    [QUANT_Q2_0_128] = { "Q2_0_128", 128, 34, quant_q2_0_128_read, NULL, 1, { 0 } },
+    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store, NULL, 0, { 0 } },
+    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant, NULL, 1, { 0 } },
+    [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant, NULL, 0, { 0 } },
+    [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant, NULL, 1, { 0 } },
+    [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant, quant_q4_0_write_by, 1, { 0 } },
+    [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write, quant_q4_1_write_by, 2, { 0, 2 } },
+    [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write, quant_q5_0_write_by, 1, { 0 } },
+    [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write, quant_q5_1_write_by, 2, { 0, 2 } },
+    [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, iq4_nl_quant, quant_iq4_nl_write_by, 1, { 0 } },
+    [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write, NULL, 0, { 0 } },
+    [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, q2_k_quant, quant_q2_k_write_by, 2, { 80, 82 } },
+    [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, q3_k_quant, quant_q3_k_write_by, 1, { 108 } },
+    [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, q4_k_quant, quant_q4_k_write_by, 2, { 0, 2 } },
+    [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, q5_k_quant, quant_q5_k_write_by, 2, { 0, 2 } },
+    [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, q6_k_quant, quant_q6_k_write_by, 1, { 208 } },
+    [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, iq4_xs_quant, quant_iq4_xs_write_by, 1, { 0 } },
+    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, quant_iq2_xxs_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, quant_iq2_xs_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, NULL, 1, { 0 } },
+    [QUANT_Q1_0] = { "Q1_0", 128, 18, quant_q1_0_read, NULL, NULL, 1, { 0 } },
+    [QUANT_Q2_0] = { "Q2_0", 64, 18, quant_q2_0_read, NULL, NULL, 1, { 0 } },
+    [QUANT_Q2_0_128] = { "Q2_0_128", 128, 34, quant_q2_0_128_read, NULL, NULL, 1, { 0 } },
     /* known by name and size alone */
-    [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL, 0, { 0 } },
-    [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL, 0, { 0 } },
-    [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL, 0, { 0 } },
-    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL, 0, { 0 } },
-    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL, 0, { 0 } },
+    [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL, NULL, 0, { 0 } },
+    [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL, NULL, 0, { 0 } },
+    [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL, NULL, 0, { 0 } },
+    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL, NULL, 0, { 0 } },
+    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL, NULL, 0, { 0 } },
 };
 
 const struct quant_traits *quant_traits(uint32_t type)

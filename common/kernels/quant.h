@@ -173,6 +173,9 @@ struct quant_traits {
     /* n elements, n a multiple of block_elems. NULL: this build cannot. */
     void (*dequant)(float *out, const void *in, size_t n);
     void (*quant)(void *out, const float *in, size_t n);
+    /* The same where an error of element i counts by[i] >= 0 times as much, in sum by[i] * (out[i] - in[i])^2. by: [n]; NULL, and a block
+     * in which every by is 0: as `quant` weighs them. NULL: the type's scales are not searched for, and `quant` is all there is. */
+    void (*quant_by)(void *out, const float *in, const float *by, size_t n);
     uint8_t n_halves, half_at[2]; /* where a block has numbers in F16: the scales, or the weight */
 };
 

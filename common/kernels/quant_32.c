@@ -106,6 +106,60 @@ void quant_q5_0_write(void *out, const float *in, size_t n)
     }
 }
 
+/* ---- with weights ---- */
+
+/* w = d * (q + lo), q in [0, hi - lo]: the scale by search. */
+static void write_scale_by(uint8_t *b, const float *in, const float *by, size_t n, size_t block, int qh, int qs, int lo, int hi)
+{
+    for (size_t i = 0; i < n; i += N, b += block) {
+        float w[N];
+        int q[N];
+        quant_search_weights(w, in + i, by ? by + i : NULL, N);
+        bytes_put16(b, quant_finite_half(quant_search_scale(in + i, w, N, lo, hi)));
+        float d = quant_half_at(b), inv = d != 0 ? 1 / d : 0;
+        for (int j = 0; j < N; j++)
+            q[j] = quant_nearest(in[i + (size_t)j] * inv, lo, hi) - lo;
+        put_elements(b + qs, qh ? b + qh : NULL, q);
+    }
+}
+
+void quant_q4_0_write_by(void *out, const float *in, const float *by, size_t n)
+{
+    write_scale_by(out, in, by, n, sizeof(struct quant_q4_0), 0, offsetof(struct quant_q4_0, qs), -8, 7);
+}
+
+void quant_q5_0_write_by(void *out, const float *in, const float *by, size_t n)
+{
+    write_scale_by(out, in, by, n, sizeof(struct quant_q5_0), offsetof(struct quant_q5_0, qh), offsetof(struct quant_q5_0, qs), -16, 15);
+}
+
+/* w = d * q + m, m at most 0, as the K types have it. */
+static void write_range_by(uint8_t *b, const float *in, const float *by, size_t n, size_t block, int qh, int qs, int top)
+{
+    for (size_t i = 0; i < n; i += N, b += block) {
+        float w[N], m;
+        int q[N];
+        quant_search_weights(w, in + i, by ? by + i : NULL, N);
+        float s = quant_search_range(in + i, w, N, top, &m);
+        bytes_put16(b, quant_finite_half(s));
+        bytes_put16(b + 2, quant_finite_half(-m));
+        float d = quant_half_at(b), least = quant_half_at(b + 2), inv = d != 0 ? 1 / d : 0;
+        for (int j = 0; j < N; j++)
+            q[j] = quant_nearest((in[i + (size_t)j] - least) * inv, 0, top);
+        put_elements(b + qs, qh ? b + qh : NULL, q);
+    }
+}
+
+void quant_q4_1_write_by(void *out, const float *in, const float *by, size_t n)
+{
+    write_range_by(out, in, by, n, sizeof(struct quant_q4_1), 0, offsetof(struct quant_q4_1, qs), 15);
+}
+
+void quant_q5_1_write_by(void *out, const float *in, const float *by, size_t n)
+{
+    write_range_by(out, in, by, n, sizeof(struct quant_q5_1), offsetof(struct quant_q5_1, qh), offsetof(struct quant_q5_1, qs), 31);
+}
+
 void quant_iq4_nl_read(float *out, const void *in, size_t n)
 {
     const uint8_t *b = in;
@@ -116,13 +170,13 @@ void quant_iq4_nl_read(float *out, const void *in, size_t n)
     }
 }
 
-void quant_iq4_nl_write(void *out, const float *in, size_t n)
+void quant_iq4_nl_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     for (size_t i = 0; i < n; i += N, b += sizeof(struct quant_iq4_nl), in += N) {
         float w[N];
         int q[N];
-        quant_search_weights(w, in, N);
+        quant_search_weights(w, in, by ? by + i : NULL, N);
         bytes_put16(b, quant_finite_half(quant_search_table(in, w, N, quant_iq4_values)));
         float d = quant_half_at(b), inv = d != 0 ? 1 / d : 0;
         for (int j = 0; j < N; j++)

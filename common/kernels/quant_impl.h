@@ -8,14 +8,13 @@
 #include <stddef.h>
 
 /* Conversions of rows, as struct quant_traits has them. */
-#define QUANT_ROW_FNS(name)                                  \
+#define QUANT_ROW_FNS(name)                                         \
     void quant_##name##_read(float *out, const void *in, size_t n); \
-    void quant_##name##_write(void *out, const float *in, size_t n);
+    void quant_##name##_write_by(void *out, const float *in, const float *by, size_t n);
 QUANT_ROW_FNS(q4_1)
 QUANT_ROW_FNS(q5_0)
 QUANT_ROW_FNS(q5_1)
 QUANT_ROW_FNS(iq4_nl)
-QUANT_ROW_FNS(mxfp4)
 QUANT_ROW_FNS(q2_k)
 QUANT_ROW_FNS(q3_k)
 QUANT_ROW_FNS(q4_k)
@@ -23,6 +22,12 @@ QUANT_ROW_FNS(q5_k)
 QUANT_ROW_FNS(q6_k)
 QUANT_ROW_FNS(iq4_xs)
 #undef QUANT_ROW_FNS
+void quant_q4_0_write_by(void *out, const float *in, const float *by, size_t n);
+void quant_q4_1_write(void *out, const float *in, size_t n);
+void quant_q5_0_write(void *out, const float *in, size_t n);
+void quant_q5_1_write(void *out, const float *in, size_t n);
+void quant_mxfp4_read(float *out, const void *in, size_t n);
+void quant_mxfp4_write(void *out, const float *in, size_t n);
 void quant_iq2_xxs_read(float *out, const void *in, size_t n);
 void quant_iq2_xs_read(float *out, const void *in, size_t n);
 void quant_iq2_s_read(float *out, const void *in, size_t n);
@@ -50,8 +55,9 @@ static inline int quant_nearest(float v, int lo, int hi)
 /* As a finite F16: NaN becomes 0, what is too large the largest. */
 uint16_t quant_finite_half(float v);
 
-/* Weights of the errors in a search: large values count more, as their activations' products do. */
-void quant_search_weights(float *w, const float *x, int n);
+/* Weights of the errors in a search: large values count more, as their activations' products do; and by[n] times as much, where it is
+ * not NULL and not 0 throughout. */
+void quant_search_weights(float *w, const float *x, const float *by, int n);
 
 /* The scale s for which sum w * (x - s * q)^2 is least, where q is the integer in [lo, hi] nearest to x / s. 0 where every x is. */
 float quant_search_scale(const float *x, const float *w, int n, int lo, int hi);

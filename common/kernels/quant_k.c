@@ -62,11 +62,11 @@ static void refit_ranges(struct ranges *r, const float *x, const float *w, int s
     r->half_dmin = quant_finite_half(dmin);
 }
 
-static void find_ranges(struct ranges *r, const float *x, int sub, int top, int scale_top)
+static void find_ranges(struct ranges *r, const float *x, const float *by, int sub, int top, int scale_top)
 {
     float s[16], m[16], w[N];
     for (int i = 0; i < N / sub; i++) {
-        quant_search_weights(w + i * sub, x + i * sub, sub);
+        quant_search_weights(w + i * sub, x + i * sub, by ? by + i * sub : NULL, sub);
         s[i] = quant_search_range(x + i * sub, w + i * sub, sub, top, &m[i]);
     }
     share_scales(s, N / sub, 0, scale_top, &r->half_d, r->scale);
@@ -91,12 +91,12 @@ static void round_scales(struct scales *r, const float *x, int lo, int hi)
     }
 }
 
-static void find_scales(struct scales *r, const float *x, int lo, int hi, int scale_lo, int scale_hi)
+static void find_scales(struct scales *r, const float *x, const float *by, int lo, int hi, int scale_lo, int scale_hi)
 {
     float s[16], w[N];
     double qq = 0, xq = 0;
     for (int i = 0; i < 16; i++) {
-        quant_search_weights(w + 16 * i, x + 16 * i, 16);
+        quant_search_weights(w + 16 * i, x + 16 * i, by ? by + 16 * i : NULL, 16);
         s[i] = quant_search_scale(x + 16 * i, w + 16 * i, 16, lo, hi);
     }
     share_scales(s, 16, scale_lo, scale_hi, &r->half_d, r->scale);
@@ -140,12 +140,12 @@ void quant_q2_k_read(float *out, const void *in, size_t n)
     }
 }
 
-void quant_q2_k_write(void *out, const float *in, size_t n)
+void quant_q2_k_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     struct ranges r;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q2_k)) {
-        find_ranges(&r, in + at, 16, 3, 15);
+        find_ranges(&r, in + at, by ? by + at : NULL, 16, 3, 15);
         memset(b, 0, sizeof(struct quant_q2_k));
         for (int i = 0; i < 16; i++)
             AT(q2_k, b, scales)[i] = (uint8_t)(r.scale[i] | r.min[i] << 4);
@@ -172,12 +172,12 @@ void quant_q3_k_read(float *out, const void *in, size_t n)
     }
 }
 
-void quant_q3_k_write(void *out, const float *in, size_t n)
+void quant_q3_k_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     struct scales r;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q3_k)) {
-        find_scales(&r, in + at, -4, 3, -32, 31);
+        find_scales(&r, in + at, by ? by + at : NULL, -4, 3, -32, 31);
         memset(b, 0, sizeof(struct quant_q3_k));
         for (int k = 0; k < 16; k++) {
             int s = r.scale[k] + 32;
@@ -205,11 +205,11 @@ static void read_k4(float *out, const uint8_t *b, const uint8_t *qh, const uint8
     }
 }
 
-static void write_k4(uint8_t *b, const float *x, uint8_t *qh, uint8_t *qs)
+static void write_k4(uint8_t *b, const float *x, const float *by, uint8_t *qh, uint8_t *qs)
 {
     struct ranges r;
     uint8_t *s = AT(q4_k, b, scales);
-    find_ranges(&r, x, 32, qh ? 31 : 15, 63);
+    find_ranges(&r, x, by, 32, qh ? 31 : 15, 63);
     bytes_put16(b, r.half_d);
     bytes_put16(b + 2, r.half_dmin);
     for (int i = 0; i < 4; i++) {
@@ -231,12 +231,12 @@ void quant_q4_k_read(float *out, const void *in, size_t n)
         read_k4(out + at, b, NULL, AT(q4_k, b, qs));
 }
 
-void quant_q4_k_write(void *out, const float *in, size_t n)
+void quant_q4_k_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q4_k)) {
         memset(b, 0, sizeof(struct quant_q4_k));
-        write_k4(b, in + at, NULL, AT(q4_k, b, qs));
+        write_k4(b, in + at, by ? by + at : NULL, NULL, AT(q4_k, b, qs));
     }
 }
 
@@ -247,12 +247,12 @@ void quant_q5_k_read(float *out, const void *in, size_t n)
         read_k4(out + at, b, AT(q5_k, b, qh), AT(q5_k, b, qs));
 }
 
-void quant_q5_k_write(void *out, const float *in, size_t n)
+void quant_q5_k_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q5_k)) {
         memset(b, 0, sizeof(struct quant_q5_k));
-        write_k4(b, in + at, AT(q5_k, b, qh), AT(q5_k, b, qs));
+        write_k4(b, in + at, by ? by + at : NULL, AT(q5_k, b, qh), AT(q5_k, b, qs));
     }
 }
 
@@ -276,12 +276,12 @@ void quant_q6_k_read(float *out, const void *in, size_t n)
     }
 }
 
-void quant_q6_k_write(void *out, const float *in, size_t n)
+void quant_q6_k_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     struct scales r;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q6_k)) {
-        find_scales(&r, in + at, -32, 31, -128, 127);
+        find_scales(&r, in + at, by ? by + at : NULL, -32, 31, -128, 127);
         memset(b, 0, sizeof(struct quant_q6_k));
         for (int k = 0; k < 16; k++)
             AT(q6_k, b, scales)[k] = (uint8_t)r.scale[k];
@@ -313,7 +313,7 @@ void quant_iq4_xs_read(float *out, const void *in, size_t n)
     }
 }
 
-void quant_iq4_xs_write(void *out, const float *in, size_t n)
+void quant_iq4_xs_write_by(void *out, const float *in, const float *by, size_t n)
 {
     uint8_t *b = out;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_iq4_xs)) {
@@ -321,7 +321,7 @@ void quant_iq4_xs_write(void *out, const float *in, size_t n)
         int scale[8];
         uint16_t half, high = 0;
         for (int i = 0; i < 8; i++) {
-            quant_search_weights(w + 32 * i, in + at + 32 * i, 32);
+            quant_search_weights(w + 32 * i, in + at + 32 * i, by ? by + at + 32 * i : NULL, 32);
             s[i] = quant_search_table(in + at + 32 * i, w + 32 * i, 32, quant_iq4_values);
         }
         share_scales(s, 8, -32, 31, &half, scale);

@@ -15,14 +15,16 @@ uint16_t quant_finite_half(float v)
     return quant_f32_to_f16(v);
 }
 
-void quant_search_weights(float *w, const float *x, int n)
+void quant_search_weights(float *w, const float *x, const float *by, int n)
 {
-    float sum = 0;
-    for (int i = 0; i < n; i++)
+    float sum = 0, any = 0;
+    for (int i = 0; i < n; i++) {
         sum += x[i] * x[i];
-    float rms = sqrtf(sum / (float)n);
-    for (int i = 0; i < n; i++)
-        w[i] = rms + fabsf(x[i]);
+        any = by && by[i] > any ? by[i] : any;
+    }
+    float mean = sum / (float)n, rms = sqrtf(mean);
+    for (int i = 0; i < n; i++) /* by's largest as 1, so that no sum of products overflows */
+        w[i] = any > 0 ? by[i] / any * sqrtf(mean + x[i] * x[i]) : rms + fabsf(x[i]);
 }
 
 static float largest(const float *x, int n)

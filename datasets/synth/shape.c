@@ -3,6 +3,7 @@
 #include "datasets/synth/synth.h"
 
 #include "common/kernels/quant.h"
+#include "common/model/mix.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -220,12 +221,6 @@ static void layer_rates(struct synth_design *d)
     }
 }
 
-/* llama-quantize's rule for attn_v and ffn_down: the first and last eighth of the layers, and every third between. */
-static int has_more_bits(int layer, int n)
-{
-    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-}
-
 uint32_t synth_type_of(const struct synth_request *q, enum model_role role, int layer, int *more)
 {
     *more = 0;
@@ -236,7 +231,7 @@ uint32_t synth_type_of(const struct synth_request *q, enum model_role role, int 
     if (q->type != SYNTH_Q4_K_M)
         return q->type;
     *more = role == MODEL_OUTPUT ||
-            ((role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && has_more_bits(layer, q->shape.n_layers));
+            ((role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && mix_more_bits(layer, q->shape.n_layers));
     return *more ? QUANT_Q6_K : QUANT_Q4_K;
 }
 

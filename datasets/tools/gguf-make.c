@@ -26,26 +26,6 @@ void make_free(struct make *m)
     free(m->tensors);
 }
 
-int make_more_bits(int layer, int n)
-{
-    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-}
-
-uint32_t make_file_type(uint32_t type)
-{
-    static const struct { uint32_t type, file_type; } known[] = {
-        { QUANT_F32, 0 }, { QUANT_F16, 1 }, { QUANT_Q4_0, 2 }, { QUANT_Q8_0, 7 }, { QUANT_BF16, 32 },
-        { QUANT_Q4_1, 3 }, { QUANT_Q5_0, 8 }, { QUANT_Q5_1, 9 }, { QUANT_Q2_K, 10 }, { QUANT_Q3_K, 12 }, { QUANT_Q4_K, 15 },
-        { QUANT_Q5_K, 17 }, { QUANT_Q6_K, 18 }, { QUANT_IQ4_NL, 25 }, { QUANT_IQ4_XS, 30 }, { QUANT_MXFP4, 38 },
-        { QUANT_IQ2_XXS, 19 }, { QUANT_IQ2_XS, 20 }, { QUANT_IQ3_XXS, 23 }, { QUANT_IQ3_S, 26 }, { QUANT_IQ2_S, 28 },
-        { QUANT_Q1_0, 40 }, { QUANT_Q2_0, 41 }, { QUANT_Q2_0_128, 41 },
-    };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (known[i].type == type)
-            return known[i].file_type;
-    return 1024; /* "guessed" */
-}
-
 int make_type(const char *name, uint32_t *out, struct err *e)
 {
     int t = quant_by_name(name);
@@ -155,7 +135,6 @@ int make_save(struct make *m, const char *path, struct err *e)
 }
 
 static const struct opt_command commands[] = {
-    { "requant", cmd_requant, "the same model with every weight matrix in another type" },
     { "powerinfer", cmd_powerinfer, "the same model as PowerInfer's GGUF: transposed Down, predictors" },
     { "apply-delta", cmd_apply_delta, "a model out of another and what it differs by" },
     { "random", cmd_random, "a model of a given shape with random weights" },

@@ -58,17 +58,9 @@ int make_vocabulary(struct make *m, enum make_tokenizer kind, int n, struct err 
 /* Check that the header is a model this project reads, and that there is room; write the file. */
 int make_save(struct make *m, const char *path, struct err *e);
 
-/* Has attn_v or ffn_down of layer `layer` of n more bits in llama-quantize's mixtures (Q4_K_M)? Those of the first and last eighth of
- * the layers have, and of every third between. */
-int make_more_bits(int layer, int n);
-
-/* GGUF's general.file_type for "mostly this type". */
-uint32_t make_file_type(uint32_t type);
-
 /* --type: a name quant_by_name knows and this build can quantise to. */
 int make_type(const char *name, uint32_t *out, struct err *e);
 
-int cmd_requant(int argc, char **argv);
 int cmd_random(int argc, char **argv);
 int cmd_powerinfer(int argc, char **argv);
 int cmd_apply_delta(int argc, char **argv);

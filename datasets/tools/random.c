@@ -10,6 +10,7 @@
 #include "common/base/splitmix.h"
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"
+#include "common/model/mix.h"
 #include "common/model/model.h"
 #include "datasets/tools/random.h"
 
@@ -167,7 +168,7 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
 /* Of the matrices alone. */
 static uint32_t type_of(const struct model_hparams *h, const struct shape *s, enum model_role role, int layer)
 {
-    int more = (role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && layer >= 0 && make_more_bits(layer, h->n_layers);
+    int more = (role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && layer >= 0 && mix_more_bits(layer, h->n_layers);
     if (model_role_is_vector(role) || role == MODEL_FFN_ROUTER)
         return QUANT_F32;
     if (role == MODEL_WKV_MIX_A || role == MODEL_WKV_MIX_B)

@@ -1,6 +1,7 @@
 /* Keys and vocabulary of gguf-make random's models: what each architecture's converters write. */
 #include "common/base/bytes.h"
 #include "common/base/err.h"
+#include "common/model/mix.h"
 #include "datasets/tools/random.h"
 
 #include <math.h>
@@ -331,7 +332,7 @@ int random_keys(struct make *m, struct shape *s, struct err *e)
     int r, wide = s->wide ? s->wide : f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
     if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
         (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
-        (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
+        (r = gguf_writer_u32(m->w, "general.file_type", mix_file_type(s->type), e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 ||

@@ -15,7 +15,7 @@ $delta make "$tmp/d.gguf" "$hash"
 check "applied" apply --type f32 "$tmp/base.gguf" "$tmp/d.gguf" "$tmp/o.gguf"
 check "what plain Python makes, everything else the same" $delta compare "$tmp/base.gguf" "$tmp/o.gguf" 1e-6
 check "Q8_0 by default" apply "$tmp/base.gguf" "$tmp/d.gguf" "$tmp/q.gguf"
-back() { "$make" requant -q --type f32 "$tmp/q.gguf" "$tmp/f.gguf" && $delta compare "$tmp/base.gguf" "$tmp/f.gguf" 0.01; }
+back() { "$BIN/thermo-quantize" -q --pure "$tmp/q.gguf" "$tmp/f.gguf" F32 && $delta compare "$tmp/base.gguf" "$tmp/f.gguf" 0.01; }
 check "which rounds changed matrices and no others" back
 runs() { printf 'text\nabc def\n' > "$tmp/p.csv" && "$BIN/thermo-profile" trace -q --model "$tmp/q.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
     "$BIN/thermo-profile" show "$tmp/t.h5" | grep -q relu; }

@@ -20,7 +20,7 @@ uses() { grep -qE -e "$1" "$tmp/symbols"; }
 told() { readelf --debug-dump=info "$2" 2> /dev/null | grep -m 1 'DW_AT_producer' | grep -q -e "$1"; }
 marked() { readelf -nW "$1" 2> /dev/null | grep -q 'IBT, SHSTK'; }
 
-for name in thermo-profile thermo-probe thermo-plan thermo-pack thermo-run thermo-serve; do
+for name in thermo-profile thermo-probe thermo-plan thermo-pack thermo-run thermo-serve thermo-quantize; do
     check "$name is there" elf "$BIN/$name"
     check "$name is position-independent" has 'Type: +DYN'
     check "$name: relocations are read-only" has GNU_RELRO

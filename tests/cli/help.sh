@@ -64,4 +64,10 @@ check "thermo-serve alone" refuses 2 "--model FILE is required" "$program"
 check "thermo-serve with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
 check "thermo-serve with an argument" refuses 2 "options of the engine come after --" "$program" --model x --plan y frobnicate
 [ ! -e /dev/full ] || check "thermo-serve --help to a full disk" full_disk "$program" --help
+program=$BIN/thermo-quantize
+check "thermo-quantize --help" prints 0 "^usage: thermo-quantize" "$program" --help
+check "thermo-quantize --help fits the screen" narrow "$program" --help
+check "thermo-quantize --version" prints 0 "^thermo-quantize [0-9]" "$program" --version
+check "thermo-quantize alone" refuses 2 "TYPE are needed" "$program"
+check "thermo-quantize with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
 done_testing

@@ -31,7 +31,7 @@ DATA = {'generate', 'chat', 'export'}  # what these print is a text or CSV: esca
 BAD = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|^\\s*' + FORGED , re.M)
 BAD_PAGE = re.compile(BAD.pattern + '|<script>alert', re.M)
 BAD_DATA = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f]')
-NAMES = ('thermo-profile', 'thermo-plan', 'thermo-pack', 'thermo-run', 'gguf-make', 'gguf-synth')
+NAMES = ('thermo-profile', 'thermo-plan', 'thermo-pack', 'thermo-run', 'thermo-quantize', 'gguf-make', 'gguf-synth')
 points = bad = 0
 numbers = random.Random(1)
 
@@ -362,9 +362,10 @@ BESIDE = {('thermo-plan', 'solve'): ['traces', 'memory', 'smt2'], ('thermo-plan'
           ('thermo-plan', 'explain'): ['traces'], ('thermo-plan', 'report'): ['traces'], ('thermo-plan', 'calibrate'): ['traces'],
           ('thermo-pack', 'verify'): ['traces'], ('thermo-run', 'generate'): ['prompt', 'n'], ('thermo-run', 'bench'): ['few'],
           ('thermo-run', 'perplexity'): ['file'], ('thermo-run', 'logits'): ['prompt'], ('thermo-profile', 'hardware'): ['quick'],
-          ('thermo-run', 'chat'): ['n'], ('thermo-run', 'serve'): ['stdio'], ('gguf-synth', None): ['small'], ('gguf-make', 'requant'): ['type']}
+          ('thermo-run', 'chat'): ['n'], ('thermo-run', 'serve'): ['stdio'], ('gguf-synth', None): ['small'], ('thermo-quantize', None): ['again']}
 WORDS = {'stdio': ['--stdio'], 'memory': ['--memory', '64MiB'], 'prompt': ['--prompt', 'a'], 'n': ['-n', '2'], 'few': ['-p', '2', '-n', '2', '-r', '1'],
-         'quick': ['--dry-run'], 'small': ['--dry-run', '--layers', '1'], 'type': ['--type', 'q8_0']}
+         'quick': ['--dry-run'], 'small': ['--dry-run', '--layers', '1'], 'again': ['--allow-requantize']}
+AFTER = {'thermo-quantize': ['Q8_0']} # arguments that are no files
 # What the hostile chain has nothing for.
 REFUSE = {('thermo-profile', 'silence'), ('thermo-pack', 'mtp'), ('thermo-profile', 'predictors-measure'), ('thermo-profile', 'predictors-import'), ('thermo-plan', 'calibrate'),
           ('gguf-make', 'apply-delta')}
@@ -376,7 +377,7 @@ SLOW = {('thermo-profile', 'hardware'), ('thermo-profile', 'predictors'), ('gguf
 KINDS = {'plan': 'plan', 'traces': 'trace', 'hardware': 'db', 'db': 'db', 'prompts': 'csv', 'held-out': 'csv', 'csv': 'csv', 'telemetry': 'telemetry',
          'description': 'description', 'against': 'plan', 'for-pack': 'pack', 'chat-template': 'text', 'draft-plan': 'plan', 'draft': 'pack',
          'prompt-file': 'text', 'text': 'text', 'ids': 'text', 'file': 'text', 'routes': 'csv'}
-ARGUMENTS = {'thermo-plan': 'plan', 'thermo-pack': 'pack', 'gguf-make': 'gguf'}
+ARGUMENTS = {'thermo-plan': 'plan', 'thermo-pack': 'pack', 'thermo-quantize': 'gguf', 'gguf-make': 'gguf'}
 
 
 class Hostile:
@@ -393,7 +394,7 @@ class Hostile:
             return w['pack']
         if i is not None:
             return {'thermo-plan': w['plan'] if self.name != 'calibrate' else w['telemetry'], 'thermo-pack': w['pack'],
-                    'thermo-profile': w['trace'], 'gguf-make': w['gguf'], 'gguf-synth': 'new'}[self.program] if self.c.arguments[i] == 'r' else 'new'
+                    'thermo-profile': w['trace'], 'thermo-quantize': w['gguf'], 'gguf-make': w['gguf'], 'gguf-synth': 'new'}[self.program] if self.c.arguments[i] == 'r' else 'new'
         return {'model': w['gguf'], 'plan': w['plan'], 'traces': w['trace'], 'hardware': w['db'], 'db': w['db'] if self.name == 'export' else w['written'], 'prompts': w['prompts'], 'csv': w['csv'],
                 'held-out': w['prompts'], 'telemetry': w['telemetry'], 'file': w['text'], 'device': w['device'], 'memory': '60MiB..64MiB', 'smt2': 'new.smt2', 'svg': 'new.svg'}.get(name)
 
@@ -413,7 +414,7 @@ class Hostile:
             if name in WORDS and not set(given) & {WORDS[name][0][2:]}:
                 words += WORDS[name]
         positional = [given.get(i, self.value(None, i)) for i in range(len(self.c.arguments))]
-        return self.c.call + words + list(more) + positional
+        return self.c.call + words + list(more) + positional + AFTER.get(self.program, [])
 
     def has(self, name):
         return any(o['name'] == name for o in self.c.options)

@@ -124,6 +124,8 @@ check "thermo-serve runs" "$at/bin/thermo-serve" --version
 check "thermo-serve(1) has every option" page_has_options thermo-serve
 check "thermo-probe runs" "$at/bin/thermo-probe" --version
 check "thermo-probe(1) has every option" page_has_options thermo-probe
+check "thermo-quantize runs" "$at/bin/thermo-quantize" --version
+check "thermo-quantize(1) has every option" page_has_options thermo-quantize
 check "what is listed is what is installed" same_files
 check "nothing outside PREFIX" outside
 check "no sources, no tests' matter" no_repository_matter

@@ -18,7 +18,7 @@ starved() { check "$1" python3 tests/cli/nomem.py "$tmp/nomem.so" "$tmp" "$@"; }
 starved "generate" 1 "$BIN/thermo-run" generate --model "$packed" --plan "$plan" --prompt Once -n 2 --json
 starved "inspect" 1 "$BIN/thermo-pack" inspect --json --tensors "$packed"
 starved "verify" 1 "$BIN/thermo-pack" verify --json "$packed"
-starved "requant" 1 "$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q.gguf"
+starved "quantize" 1 "$BIN/thermo-quantize" "$model" "$tmp/q.gguf" Q8_0
 starved "show, a database" 1 "$P" show --json "$hardware"
 starved "export" 1 "$P" export --db "$hardware" --out "$tmp/x.csv"
 starved "import" 1 "$P" import --db "$tmp/new.db" --csv datasets/devices/oneplus-12.csv

@@ -11,7 +11,7 @@ import tempfile
 
 # What the value of an option is called in --help when it names no file. A new name has to be added here, or the row
 # has to say which kind of file it is.
-NO_FILE = {'NAME', 'LIST', 'P,N', 'TEXT', 'TIER', 'I/N', 'N', 'SIZE', 'SIZES', 'DIR', 'TYPE', 'IDS', 'LOW..HIGH', 'VALUE', 'SHARE'}
+NO_FILE = {'NAME', 'LIST', 'P,N', 'TEXT', 'TIER', 'I/N', 'N', 'SIZE', 'SIZES', 'DIR', 'TYPE', 'IDS', 'LOW..HIGH', 'VALUE', 'SHARE', 'PATTERN=TYPE'}
 CONTENT = b'somebody needs this\n'
 SHARED = 'shared.file'
 FD = 77 # every command has it open on the file that is there

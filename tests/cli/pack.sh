@@ -26,7 +26,7 @@ check "dry run writes nothing" sh -c '"$1" pack --model "$2" --traces "$3" --pla
     test ! -e "$5/none"' - "$pack" "$model" "$traces" "$plan" "$tmp"
 
 # Other models, orders, layouts.
-"$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q8.gguf" > /dev/null 2>&1
+"$BIN/thermo-quantize" --pure "$model" "$tmp/q8.gguf" Q8_0 > /dev/null 2>&1
 check "another model than the trace's is refused" says 5 "tensor '.*' is Q8_0" "$pack" pack --model "$tmp/q8.gguf" \
     --traces "$traces" --plan "$plan" --out "$tmp/no"
 cp "$model" "$tmp/flipped.gguf"

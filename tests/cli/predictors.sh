@@ -204,7 +204,7 @@ check "nothing to measure" says 3 "holds no predictors" "$profile" predictors-me
     --out "$tmp/no"
 check "nothing to do" says 2 "nothing to do" "$profile" predictors-measure --model "$model" --traces "$traces" \
     --quality-tokens 0
-"$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q8.gguf" > /dev/null 2>&1
+"$BIN/thermo-quantize" --pure "$model" "$tmp/q8.gguf" Q8_0 > /dev/null 2>&1
 check "another model than the trace's" says 5 "has hash" "$profile" predictors --model "$tmp/q8.gguf" --traces "$traces" \
     --rank 32 --out "$tmp/no"
 check "nothing was left behind" test ! -e "$tmp/no"

@@ -52,7 +52,7 @@ check "sweep --out" whole 0 -- "$L" sweep "${want[@]}" --memory 14MiB..18MiB --s
 check "sweep --svg" whole 0 1 -- "$L" sweep "${want[@]}" --memory 14MiB..18MiB --steps 3 --svg "$tmp/d/out"
 check "report" whole 0 8 -- "$L" report "$tmp/plan.json" "${inputs[@]}" --no-gains --out "$tmp/d/out"
 check "pack" whole 0 4 512 5000 -- "$BIN/thermo-pack" pack --model "$model" --traces "$traces" --plan "$plan" --out "$tmp/d/out"
-check "gguf-make requant" whole 0 4 512 -- "$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/d/out"
+check "thermo-quantize" whole 0 4 512 -- "$BIN/thermo-quantize" "$model" "$tmp/d/out" Q8_0
 check "gguf-make random" whole 0 4 128 -- "$BIN/gguf-make" random "$tmp/d/out"
 check "gguf-synth" whole 0 4 512 -- "$BIN/gguf-synth" --shape tiny "$tmp/d/out"
 

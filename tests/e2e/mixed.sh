@@ -14,7 +14,8 @@ done
 # model NAME ACT TYPE MORE: such a mixture, traced
 model()
 {
-    check "$1: $3, with more bits $4" "$BIN/gguf-make" requant --type "$3" --more-bits "$4" "$tmp/$2.gguf" "$tmp/$1.gguf"
+    check "$1: $3, with more bits $4" "$BIN/thermo-quantize" --pure --output-tensor-type "$4" \
+        --tensor-type "blk\\.[0367]\\.(attn_v|ffn_down)\\.=$4" "$tmp/$2.gguf" "$tmp/$1.gguf" "$3"
     check "$1: trace" "$BIN/thermo-profile" trace --model "$tmp/$1.gguf" --prompts "$tmp/p.csv" --out "$tmp/$1.h5"
 }
 logits() { "$BIN/thermo-run" logits -q --model "$tmp/m.thermo" --plan "$tmp/p.json" --tokens "$tokens" "$@"; }

@@ -55,7 +55,7 @@ check "flags without use" says 2 'unknown option --rank' "$BIN/thermo-profile" p
     --model "$tmp/pi.gguf" --traces "$tmp/pi.h5"
 
 # ---- blocks: rows by neuron need no other type ----
-q4() { "$BIN/gguf-make" requant -q --type q4_0 "$tmp/pi.gguf" "$tmp/q4.gguf" && trace q4 datasets/prompts/stories-profile.csv \
+q4() { "$BIN/thermo-quantize" -q --pure "$tmp/pi.gguf" "$tmp/q4.gguf" Q4_0 && trace q4 datasets/prompts/stories-profile.csv \
     --max-tokens 300 && plan q4 && pack q4 > "$tmp/log" && cat "$tmp/log" && ! grep 'is stored as' "$tmp/log" && logits q4 $ids; }
 check "Q4_0 by neuron is packed as it is" q4
 

@@ -87,7 +87,7 @@ done < "$T/prompts"
 perplexities f16 f16 1e-3
 
 for type in q8_0 q4_0; do
-    step "$type: re-quantise" "$BIN/gguf-make" requant --type "$type" "$MODEL" "$T/$type.gguf"
+    step "$type: re-quantise" "$BIN/thermo-quantize" --pure "$MODEL" "$T/$type.gguf" "$type"
     chain "$type" "$T/$type.gguf" --down-type q8_0
     perplexities "$type" "$type" 3e-3 "$([ $type = q8_0 ] && echo full || echo half)"
 done

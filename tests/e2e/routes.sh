@@ -75,7 +75,7 @@ refused()
 
 for act in silu relu; do
     check "$act: a model of the route" synth "$tmp/q.gguf" --act $act --prompts "$tmp/text.csv"
-    check "$act: in F32" "$BIN/gguf-make" requant -q --type f32 "$tmp/q.gguf" "$tmp/m.gguf"
+    check "$act: in F32" "$BIN/thermo-quantize" -q --pure "$tmp/q.gguf" "$tmp/m.gguf" F32
     check "$act: trace" trace
     check "$act: every choice is the route's, in its order" choices
     check "$act: plan and pack" chain

@@ -8,7 +8,7 @@ printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' >
 hw=$tmp/hw.sqlite
 
 # written TYPE FROM TO: the model FROM in another type, not traced yet
-written() { rm -f "${3%.gguf}.h5" && "$BIN/gguf-make" requant -q --type "$1" "$2" "$3"; }
+written() { rm -f "${3%.gguf}.h5" && "$BIN/thermo-quantize" -q --pure "$2" "$3" "$1"; }
 # packed MODEL [SOLVE_OPTION...]: traced, once, planned and packed
 packed()
 {
@@ -31,7 +31,8 @@ text() { run generate --prompt Once -n 12 --temp 0 --ignore-eos -q --threads 3 "
 
 check "a model" "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 --ff 512 --heads 8 --untied --type f32 "$tmp/f32.gguf"
 check "device" phone "$hw"
-check "Q4_0 with a Q6_K head" "$BIN/gguf-make" requant -q --type q4_0 --more-bits q6_k "$tmp/f32.gguf" "$tmp/head.gguf"
+check "Q4_0 with a Q6_K head" "$BIN/thermo-quantize" -q --pure --output-tensor-type q6_k \
+    --tensor-type 'blk\.1\.(attn_v|ffn_down)\.=q6_k' "$tmp/f32.gguf" "$tmp/head.gguf" Q4_0
 check "goes through all programs" chain "$tmp/head.gguf" --form split
 
 logits() { run logits -q --tokens 1,300,40,7,8,100 --kv f32 --act "$1"; }
@@ -78,7 +79,7 @@ for type in iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s q1_0 q2_0 q2_0_128; do
     check "$type: text" chain "$tmp/q.gguf" --form split
     check "$type: weights" same_weights
     check "$type: tiles" tiles $type
-    check "$type is not written" says 2 "$type" "$BIN/gguf-make" requant --type $type "$tmp/f32.gguf" "$tmp/no.gguf"
+    check "$type is not written" says 2 "$type" "$BIN/thermo-quantize" "$tmp/f32.gguf" "$tmp/no.gguf" $type
     check "$type: no rows of it can be stored" says 2 "down-type.*$type" "$BIN/thermo-plan" solve -q --traces "$tmp/q.h5" --hardware "$hw" \
         --memory 64MiB --context 64 --form split --down-type $type --out "$tmp/no.json"
 done

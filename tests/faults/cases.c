@@ -52,8 +52,8 @@ const struct fault_case fault_cases[] = {
     { .name = "generate-mtp", .output = OUTPUT_NONE,
         .argv = { "thermo-run", "generate", "--model", "in/g.thermo", "--plan", "in/gp.json", "--prompt", "a b", "-n", "4", "--temp", "0",
             "--ignore-eos", "--guess", "mtp", "--mtp", "in/gm.thermo" } },
-    { .name = "gguf-make", .output = OUTPUT_FILE, .measures = true,
-        .argv = { "gguf-make", "requant", "--type", "q8_0", "in/m.gguf", "out/x" } },
+    { .name = "thermo-quantize", .output = OUTPUT_FILE, .measures = true,
+        .argv = { "thermo-quantize", "--pure", "--allow-requantize", "in/m.gguf", "out/x", "q8_0" } },
 };
 const size_t n_fault_cases = sizeof fault_cases / sizeof *fault_cases;
 

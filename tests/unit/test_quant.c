@@ -227,11 +227,54 @@ static void quality(void)
     }
 }
 
+/* With weights, the weighted error is less than without, and the more so the more they differ; those that are the same for all change
+ * little, and a block in which all are 0 is written as without. */
+static void weighted(void)
+{
+    enum { N = 1 << 14 };
+    static float in[N], by[N], out[N];
+    static uint8_t plain[N * 4], buf[N * 4];
+    srand(5);
+    for (int i = 0; i < N; i++)
+        in[i] = (float)(0.02 * sqrt(-2 * log((rand() + 1.0) / (RAND_MAX + 2.0))) * cos(6.283185307179586 * rand() / (RAND_MAX + 1.0)));
+    for (uint32_t type = 0; type < QUANT_LIMIT; type++) {
+        const struct quant_traits *t = quant_traits(type);
+        double before = 1.05;
+        if (!t || !t->quant_by)
+            continue;
+        t->quant(plain, in, N);
+        for (int spread = 0; spread < 3; spread++) {
+            double with = 0, without = 0;
+            for (int i = 0; i < N; i++)
+                by[i] = expf((float)spread * 1.5f * ((float)(rand() % 2001) / 1000 - 1));
+            t->quant_by(buf, in, by, N);
+            t->dequant(out, buf, N);
+            for (int i = 0; i < N; i++)
+                with += (double)by[i] * pow((double)out[i] - (double)in[i], 2);
+            t->dequant(out, plain, N);
+            for (int i = 0; i < N; i++)
+                without += (double)by[i] * pow((double)out[i] - (double)in[i], 2);
+            CHECK_MSG(with < before * without, "%s, weights over e^%.1f: %.3f of the error without", t->name, 3.0 * spread, with / without);
+            before = with / without;
+        }
+        for (int i = 0; i < N; i++)
+            by[i] = i < N / 2 ? 0 : 1e38f;
+        t->quant_by(buf, in, by, N);
+        t->dequant(out, buf, N);
+        double lost = 0, all = 0;
+        for (int i = 0; i < N; i++) {
+            lost += pow((double)out[i] - (double)in[i], 2);
+            all += pow((double)in[i], 2);
+        }
+        CHECK_MSG(lost < 0.12 * all, "%s, weights of 0 and 1e38: an error of %.3f", t->name, sqrt(lost / all));
+    }
+}
+
 /* Whatever is written, what is read is finite; zeroes stay zeroes. */
 static void always_finite(void)
 {
     static const float odd[] = { NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f, -1e-45f, 0, 1, -1 };
-    float in[256], out[256];
+    float in[256], out[256], by[256];
     uint8_t buf[256];
     for (uint32_t type = QUANT_Q4_1; type < QUANT_LIMIT; type++) {
         const struct quant_traits *t = quant_traits(type);
@@ -243,6 +286,13 @@ static void always_finite(void)
             for (int i = 0; i < 256; i++)
                 in[i] = seed % 2 ? odd[rand() % 10] : odd[seed / 2 % 10];
             t->quant(buf, in, 256);
+            t->dequant(out, buf, 256);
+            for (int i = 0; i < 256; i++)
+                bad += !isfinite(out[i]);
+            for (int i = 0; t->quant_by && i < 256; i++)
+                by[i] = seed % 3 ? (float)(rand() % 3) : 0;
+            if (t->quant_by)
+                t->quant_by(buf, in, by, 256);
             t->dequant(out, buf, 256);
             for (int i = 0; i < 256; i++)
                 bad += !isfinite(out[i]);
@@ -300,6 +350,7 @@ int main(void)
     vectors();
     bits();
     quality();
+    weighted();
     always_finite();
     f16_exhaustive();
     f16_rounding();

@@ -1,0 +1,1 @@
+quantizer_src := $(notdir $(wildcard quantizer/*.c))

@@ -28,7 +28,7 @@ steps, each of which goes on where it was interrupted and does nothing where not
   --probe FLAGS --solve FLAGS --trace FLAGS --generate FLAGS further options of the programs, separated by blanks
   --tries N              how often a lost connection is waited for (default: 20)
 
-Exit status: that of the program that failed; 2 usage, 4 the device lacks space or memory, 6 it cannot be reached. docs/devices.md.
+Exit status: that of the program that failed; 2 usage, 4 the device lacks space or memory, 6 it cannot be reached. docs/phone.md.
 END
 }
 
@@ -241,7 +241,10 @@ print()' "$out/run.jsonl" | tee "$out/text.txt"
 }
 do_calibrate()
 {
-    "$BIN/thermo-plan" calibrate --plan "$out/plan.json" --hardware "$out/hw.sqlite" --device "$name" --traces "$traces" --store \
+    local store=--store # factors are over typical figures
+    grep -q '"figures": "sustained"' "$out/plan.json" && store= &&
+        say "the plan is by sustained figures: the run is compared, and nothing is entered"
+    "$BIN/thermo-plan" calibrate --plan "$out/plan.json" --hardware "$out/hw.sqlite" --device "$name" --traces "$traces" $store \
         --telemetry "$out/run.jsonl" || exit $?
 }
 

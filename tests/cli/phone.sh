@@ -176,6 +176,14 @@ travels()
         solve hot2.sqlite warm2.json --figures sustained && cmp "$tmp/warm.json" "$tmp/warm2.json"
 }
 check "and is the same by the CSV" travels
+calibrated()
+{
+    mkdir "$tmp/device" && generate warm.run -- --plan "$tmp/warm.json" && cp "$tmp/hot.sqlite" "$tmp/device/hw.sqlite" || return
+    cp "$tmp/warm.json" "$tmp/device/plan.json" && cp "$tmp/warm.run.json" "$tmp/device/run.jsonl" &&
+        scripts/device.sh calibrate --name phone --over local --at "$tmp/device" --out "$tmp/device" --traces "$traces" \
+            > "$tmp/out" 2> "$tmp/err" && said "nothing is entered" && sql device/hw.sqlite "SELECT count(*) FROM calibration" 0
+}
+check "device.sh compares a run by it, and enters no factors" calibrated
 check "minutes that are none" says_usage --minutes -1
 check "a dry run counts them" sh -c "'$P' hardware --db '$tmp/dry.sqlite' --device x ${quick[*]} --minutes 10 --dry-run --only memory --json |
     python3 -c '

@@ -9,12 +9,13 @@
 #define UP       0.1    /* a pass moves it by this share of it at most, and more where passes differ more */
 #define DOWN     0.3
 #define SKIPPED  2      /* passes after a change that do not count: caches of the processor, reads that were opened again */
-#define TRIAL    6      /* passes of a trial, */
+#define TRIAL    8      /* passes of a trial, up to ADAPT_TRIAL where they say that it is better but not yet clearly */
 #define EARLY    2      /* of which so many decide where they are clearly worse, by */
 #define WORSE    1.2
-#define SLOWER   0.15   /* than the baseline: something is wrong, where it lasts for */
-#define LASTING  6      /* medians */
-#define BETTER   0.06   /* than what is kept: taken */
+#define SLOWER   0.15   /* than the baseline: something is wrong, where it is so in */
+#define FIRST_SLOW 3    /* the mean of another window, that begins with so many passes of this one */
+#define BETTER   0.06   /* than what is kept: taken, where it is so by as many standard errors: */
+#define SURE     1.8
 #define AS_GOOD  0.03   /* margin for the plan's own way */
 #define HOPE     1.25   /* times the level: what the plan has for a way, in its own terms, that may still be faster now */
 #define PROMISE  1.2    /* times the plan's time: asked once */
@@ -64,21 +65,23 @@ static int log_class(int v, int most)
     return k;
 }
 
-static double median(const double *v, int n)
+/* The mean without the longest, and its standard error. */
+static double level_of(const struct adapt *a, double *se)
 {
-    double s[ADAPT_WINDOW];
-    for (int i = 0; i < n; i++) {
-        int k = i;
-        for (; k > 0 && s[k - 1] > v[i]; k--)
-            s[k] = s[k - 1];
-        s[k] = v[i];
+    double all = 0, squares = 0, most = 0;
+    int n = a->filled - (a->filled > 2);
+    for (int i = 0; i < a->filled; i++)
+        most = max_of(most, a->ratio[i]);
+    for (int i = 0; i < a->filled; i++) {
+        all += a->ratio[i];
+        squares += a->ratio[i] * a->ratio[i];
     }
-    return n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
-}
-
-static double level_of(const struct adapt *a)
-{
-    return median(a->ratio, a->filled);
+    if (a->filled > 2) {
+        all -= most;
+        squares -= most * most;
+    }
+    *se = n > 1 ? sqrt(max_of(squares - all * all / n, 0) / (n - 1) / n) : 0;
+    return all / n;
 }
 
 /* ---- the baseline ---- */
@@ -186,7 +189,7 @@ static int try_next(struct adapt *a)
 
 static int begin_round(struct adapt *a, enum adapt_why why)
 {
-    a->level = level_of(a);
+    a->level = level_of(a, &a->level_se);
     a->why = why;
     a->term = grown(a);
     a->found = 0;
@@ -201,7 +204,8 @@ static int begin_round(struct adapt *a, enum adapt_why why)
 
 static int trial(struct adapt *a)
 {
-    double is = level_of(a), margin = max_of(BETTER, 1.8 * a->noise), own = max_of(AS_GOOD, 0.75 * a->noise);
+    double se, is = level_of(a, &se), by_chance = sqrt(se * se + a->level_se * a->level_se) / a->level;
+    double margin = max_of(BETTER, SURE * by_chance), own = max_of(AS_GOOD, by_chance);
     int worse = a->filled >= EARLY;
     for (int i = 0; i < a->filled && worse; i++)
         worse = a->ratio[i] > WORSE * a->level;
@@ -212,17 +216,30 @@ static int trial(struct adapt *a)
     int usual = is <= 1 + max_of(SLOWER / 2, a->noise) && is <= (1 + own) * a->level;
     if (a->used ? is < (1 - margin) * a->level : usual || is < (1 - own) * a->level)
         keep(a, a->used, is);
+    else if (a->used && is < (1 - BETTER) * a->level && a->filled < ADAPT_TRIAL)
+        return a->used;
     return try_next(a);
 }
 
 /* ---- watching ---- */
 
+static void forget_all_but(struct adapt *a, int n)
+{
+    int from = a->filled - n;
+    memmove(a->ratio, a->ratio + from, (size_t)n * sizeof *a->ratio);
+    memmove(a->excess, a->excess + from, (size_t)n * sizeof *a->excess);
+    a->filled = n;
+}
+
 static int watch(struct adapt *a)
 {
-    double margin = max_of(SLOWER, 2 * a->noise), is = level_of(a);
+    double se, is = level_of(a, &se), margin = max_of(SLOWER, 2 * a->noise);
     if (a->filled < ADAPT_WINDOW)
         return a->used;
-    a->slow = is > a->taken * (1 + margin) ? a->slow + 1 : 0;
+    int slow = is > a->taken * (1 + margin);
+    if (slow && !a->slow)
+        forget_all_but(a, FIRST_SLOW);
+    a->slow = slow ? a->slow + 1 : 0;
     if (a->slow)
         a->calm = a->passes;
     if (!a->now && is < a->taken) /* back at what it was */
@@ -234,7 +251,7 @@ static int watch(struct adapt *a)
     }
     if (a->now && (a->passes >= a->next || is < FASTER * a->taken))
         return begin_round(a, ADAPT_OVER);
-    if (a->slow >= LASTING && (a->now || a->passes >= a->next || is > WORSE * a->tried))
+    if (a->slow > 1 && (a->now || a->passes >= a->next || is > WORSE * a->tried))
         return begin_round(a, ADAPT_SLOWER);
     return a->used;
 }
@@ -270,10 +287,12 @@ int adapt_pass(struct adapt *a, const struct adapt_sample *s)
         return a->used;
     }
     double ratio = all / usual;
-    int at = a->filled < ADAPT_WINDOW ? a->filled++ : ADAPT_WINDOW - 1;
-    if (at == ADAPT_WINDOW - 1) {
-        memmove(a->ratio, a->ratio + 1, sizeof a->ratio - sizeof *a->ratio);
-        memmove(a->excess, a->excess + 1, sizeof a->excess - sizeof *a->excess);
+    int most = trying ? ADAPT_TRIAL : ADAPT_WINDOW, at = a->filled < most ? a->filled : most - 1;
+    if (a->filled < most) {
+        a->filled++;
+    } else {
+        forget_all_but(a, at);
+        a->filled = most;
     }
     a->ratio[at] = ratio;
     for (int t = 0; t < PLAN_TERMS; t++)

@@ -6,7 +6,8 @@
  * choices, and tests make up machines.
  *
  * What a pass took is compared with its own baseline: passes of the plan's way, of as many tokens, at about that position, while nothing
- * was wrong. What is compared is always the median of several.
+ * was wrong. What is compared is always the mean of several without the longest one: a drive that is throttled stops and goes, so that half
+ * of the passes may be as fast as ever, and one pass alone says nothing.
  *
  *      WATCH ──► slower than the baseline by a clear margin, for some passes (once also: than the plan says) ──► TRY
  *      TRY       each alternative that could be faster for some passes, one after the other; a bad one is left early. One that is
@@ -15,13 +16,14 @@
  *                where all has become faster
  *
  * Trying costs passes, so a round that found nothing is followed by a rest, twice as long each time; after two of them what passes take is
- * the baseline. The margins grow with the noise of the baseline's passes. */
+ * the baseline. The margins grow with the spread of passes. */
 #include "common/plan/plan.h"
 
 #include <stdint.h>
 
 #define ADAPT_VARIANTS     (1 + PLAN_MAX_ALTERNATIVES)
-#define ADAPT_WINDOW   8    /* passes that a median is of */
+#define ADAPT_WINDOW   16   /* passes that a mean is of, */
+#define ADAPT_TRIAL    32   /* and in a trial that is not decided by fewer */
 #define ADAPT_CHANGES  16   /* that are kept, the last ones */
 #define ADAPT_SIZES    7    /* of passes: 1, 2, 4, ... 64 tokens, at most */
 #define ADAPT_PLACES   12   /* positions: below 64, 128, 256, ... */
@@ -49,7 +51,7 @@ struct adapt_change {
     int from, to;
     enum adapt_why why;
     enum plan_term term;    /* that had become longer by most */
-    double was, is;         /* medians with `from` and with `to`, in baselines */
+    double was, is;         /* means with `from` and with `to`, in baselines */
 };
 
 struct adapt {
@@ -63,9 +65,9 @@ struct adapt {
     int now, used;          /* the way that is kept; that of the next pass, another where it is tried */
     int skip;               /* passes that do not count yet */
     int filled, slow;       /* passes in the window, of this way; in a row that were too slow */
-    double ratio[ADAPT_WINDOW];
-    float excess[ADAPT_WINDOW][PLAN_TERMS];
-    double level;           /* of the way that is kept, in baselines, when trying began; */
+    double ratio[ADAPT_TRIAL];
+    float excess[ADAPT_TRIAL][PLAN_TERMS];
+    double level, level_se; /* of the way that is kept, in baselines, when trying began, and its standard error; */
     double taken, tried;    /* when it was taken; of the last round that found nothing */
     int list[ADAPT_VARIANTS], n_list, at; /* ways that are tried */
     enum adapt_why why;

@@ -47,7 +47,7 @@ static int first_error(const struct matrices *k, struct err *e)
 struct source_job {
     struct matrices *k;
     const struct gguf_tensor *t;
-    int turn;                       /* Down that the file has by neuron */
+    int transposed;                       /* Down that the file has by neuron */
     float *out;
 };
 
@@ -57,22 +57,22 @@ static void source_rows(void *ctx, int begin, int end, int worker)
     const struct gguf_tensor *t = j->t;
     size_t row = (size_t)t->row_bytes, n = (size_t)t->dims[0];
     uint8_t *raw = (uint8_t *)(j->k->piece + (size_t)worker * SOURCE_ROWS * j->k->row_room);
-    float *turned = j->k->row + (size_t)worker * j->k->row_room;
+    float *by_column = j->k->row + (size_t)worker * j->k->row_room;
     for (size_t i = (size_t)begin * SOURCE_ROWS, last; begin < end; begin++) {
         last = i + SOURCE_ROWS < t->n_rows ? i + SOURCE_ROWS : (size_t)t->n_rows;
         if (gguf_read(j->k->m->gguf, t, i * row, raw, (last - i) * row, &j->k->err[worker]) < 0)
             return;
         for (const uint8_t *from = raw; i < last; i++, from += row) {
-            quant_traits(t->type)->dequant(j->turn ? turned : j->out + i * n, from, n);
-            for (size_t c = 0; j->turn && c < n; c++)
-                j->out[c * (size_t)t->n_rows + i] = turned[c];
+            quant_traits(t->type)->dequant(j->transposed ? by_column : j->out + i * n, from, n);
+            for (size_t c = 0; j->transposed && c < n; c++)
+                j->out[c * (size_t)t->n_rows + i] = by_column[c];
         }
     }
 }
 
-static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn, float *out, struct err *e)
+static int from_source(struct matrices *k, const struct gguf_tensor *t, int transposed, float *out, struct err *e)
 {
-    struct source_job j = { k, t, turn, out };
+    struct source_job j = { k, t, transposed, out };
     pool_for(k->pool, (int)((t->n_rows + SOURCE_ROWS - 1) / SOURCE_ROWS), 4, source_rows, &j);
     return first_error(k, e);
 }

@@ -25,7 +25,7 @@ static const struct opt_usage usage = {
     "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --store --telemetry runs/*.jsonl\n", "r"
 };
 
-struct wish {
+struct options {
     const char *plan, *traces, *hardware, *device;
     struct opt_list telemetry;
     int store, reprice, json;
@@ -144,7 +144,7 @@ static int print_json(const struct plan *p, const struct calibrate *c, int store
 }
 
 /* The hash of the figures without corrections: those that factors are for. */
-static int figures_hash(const struct wish *w, const struct hw *hw, struct hash128 *out, struct err *e)
+static int figures_hash(const struct options *w, const struct hw *hw, struct hash128 *out, struct err *e)
 {
     struct hw raw = { 0 };
     *out = hw->hash;
@@ -157,7 +157,7 @@ static int figures_hash(const struct wish *w, const struct hw *hw, struct hash12
     return r;
 }
 
-static int store(const struct wish *w, struct hwdb *db, const struct plan *p, const struct hw *hw, const struct calibrate *c,
+static int store(const struct options *w, struct hwdb *db, const struct plan *p, const struct hw *hw, const struct calibrate *c,
                  struct err *e)
 {
     struct hwdb_calibration o = { .device = hw->name, .tool_version = "thermo-plan " THERMO_VERSION,
@@ -186,7 +186,7 @@ static int store(const struct wish *w, struct hwdb *db, const struct plan *p, co
 }
 
 /* The plan, priced with figures of another time. What it promised before says which runs belong to it. */
-static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const struct inputs *in,
+static int reprice(const struct options *w, struct plan *p, struct hw *hw, const struct inputs *in,
                    const struct telemetry *t, double *promised, struct err *e)
 {
     struct notes notes = { 0 };
@@ -202,7 +202,7 @@ static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const st
     return r < 0 ? r : check_reprice(p, w->plan, in, hw, wanted, &notes, e);
 }
 
-static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inputs *in, struct telemetry *t,
+static int load(const struct options *w, struct plan *p, struct hw *hw, struct inputs *in, struct telemetry *t,
                 double *promised, struct err *e)
 {
     int r;
@@ -225,7 +225,7 @@ static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inpu
     return r < 0 ? r : check_belongs(p, w->plan, w->traces ? in : NULL, hw, e);
 }
 
-static int run(const struct wish *w, struct err *e)
+static int run(const struct options *w, struct err *e)
 {
     struct plan p = { 0 };
     struct hw hw = { 0 };
@@ -271,7 +271,7 @@ static int take_rest(struct opt_list *l, char **rest, int n, struct err *e)
 
 int cmd_calibrate(int argc, char **argv)
 {
-    struct wish w = { .wait = HWDB_WAIT_S };
+    struct options w = { .wait = HWDB_WAIT_S };
     int n_pos, r;
     struct err e = { 0 };
     const struct opt opts[] = {

@@ -43,7 +43,7 @@ static void print_line(void *ctx, int worse, const char *text)
     }
 }
 
-struct wish {
+struct options {
     const char *plan, *against, *certificate;
     struct args request;        /* where the plan came from; with solve, what was asked for: as below where nothing is said */
     struct args_guesser guesser; /* with solve; as the plan has it where nothing is said */
@@ -67,7 +67,7 @@ struct findings {
     int claims;
 };
 
-static int load_and_check(const struct wish *w, struct plan *p, struct findings *f, struct err *e)
+static int load_and_check(const struct options *w, struct plan *p, struct findings *f, struct err *e)
 {
     struct inputs in = { 0 };
     struct hw hw = { 0 };
@@ -146,7 +146,7 @@ static int states_guesses(const struct plan *p)
 }
 
 /* The plan is what its request gives, in every field. */
-static int solve_again(const struct wish *w, const struct plan *p, struct findings *f, struct err *e)
+static int solve_again(const struct options *w, const struct plan *p, struct findings *f, struct err *e)
 {
     struct args a = w->request;
     struct args_inputs in = { 0 };
@@ -180,7 +180,7 @@ static int solve_again(const struct wish *w, const struct plan *p, struct findin
     return r;
 }
 
-static void print_findings(const struct wish *w, const struct plan *p, const struct findings *f)
+static void print_findings(const struct options *w, const struct plan *p, const struct findings *f)
 {
     int verified = 0;
     for (int i = 0; i < f->fields.n; i++)
@@ -221,7 +221,7 @@ static void set_fields(struct js *o, const struct check_fields *f)
 }
 
 /* Takes the lines. */
-static int print_json(const struct wish *w, const struct findings *f, int worse, struct lines *lines, struct err *e)
+static int print_json(const struct options *w, const struct findings *f, int worse, struct lines *lines, struct err *e)
 {
     struct js *o = js_object();
     if (w->certificate)
@@ -242,7 +242,7 @@ static int print_json(const struct wish *w, const struct findings *f, int worse,
 }
 
 /* Whatever is asked for beside the equations. */
-static int verify(const struct wish *w, const struct plan *p, struct findings *f, struct err *e)
+static int verify(const struct options *w, const struct plan *p, struct findings *f, struct err *e)
 {
     int r = w->solve ? solve_again(w, p, f, e) : 0;
     if (r == 0 && w->certificate && (r = proof_check(p, w->certificate, &f->claims, e)) == 0)
@@ -250,7 +250,7 @@ static int verify(const struct wish *w, const struct plan *p, struct findings *f
     return r == 0 ? check_fields_list(&f->fields, f->basis, f->asked, e) : r;
 }
 
-static int run(const struct wish *w, int *worse, struct err *e)
+static int run(const struct options *w, int *worse, struct err *e)
 {
     struct plan p, old = { 0 };
     struct lines lines = { NULL };
@@ -288,7 +288,7 @@ static int says_more(const struct args *a)
 
 int cmd_check(int argc, char **argv)
 {
-    struct wish w = { .tolerance = 0.1 };
+    struct options w = { .tolerance = 0.1 };
     int n_pos, r, worse = 0;
     struct err e = { 0 };
     struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 8] = { 0 };

@@ -22,7 +22,7 @@ static const struct opt_usage usage = {
     "t.h5 --hardware hw.sqlite --memory 18MiB --json\n", "r"
 };
 
-struct wish {
+struct options {
     const char *plan;
     struct args_origin from;
     uint64_t memory;
@@ -444,7 +444,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     return r;
 }
 
-static int run(const struct wish *w, struct err *e)
+static int run(const struct options *w, struct err *e)
 {
     struct plan p = { 0 };
     struct inputs in = { 0 };
@@ -484,7 +484,7 @@ static int run(const struct wish *w, struct err *e)
 
 int cmd_explain(int argc, char **argv)
 {
-    struct wish w = { 0 };
+    struct options w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
     struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };

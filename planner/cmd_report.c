@@ -22,7 +22,7 @@ static const struct opt_usage usage = {
     "  thermo-plan report plan.json --traces t.h5 --hardware hw.sqlite --out report.html --telemetry runs/*.jsonl\n", "r"
 };
 
-struct wish {
+struct options {
     const char *plan, *out;
     struct args_origin from;
     struct opt_list telemetry;
@@ -31,7 +31,7 @@ struct wish {
     int n_more;
 };
 
-static int load(const struct wish *w, struct plan *p, struct inputs *in, struct hw *hw, struct telemetry *t,
+static int load(const struct options *w, struct plan *p, struct inputs *in, struct hw *hw, struct telemetry *t,
                 struct notes *notes, struct err *e)
 {
     int r = 0;
@@ -44,7 +44,7 @@ static int load(const struct wish *w, struct plan *p, struct inputs *in, struct 
     return check_plan(p, w->plan, in, hw, notes, e);
 }
 
-static int run(const struct wish *w, struct err *e)
+static int run(const struct options *w, struct err *e)
 {
     struct plan p = { 0 };
     struct inputs in = { 0 };
@@ -78,7 +78,7 @@ static int run(const struct wish *w, struct err *e)
 
 int cmd_report(int argc, char **argv)
 {
-    struct wish w = { 0 };
+    struct options w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
     struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };

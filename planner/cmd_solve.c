@@ -181,13 +181,13 @@ static int problem_text_of(const struct args_inputs *in, const struct plan *p, c
 }
 
 /* What is asked for beside the plan. */
-struct wish {
+struct options {
     const char *out, *certificate, *smt2, *model, *trace_flags;
     struct args_guesser guesser;
     int prove, json, each;
 };
 
-static int check_wish(const struct wish *w, const struct args_inputs *in, struct err *e)
+static int check_options(const struct options *w, const struct args_inputs *in, struct err *e)
 {
     const struct request *q = &in->request;
     if (w->smt2 && (q->n_memory > 1 || q->max_batch > 1))
@@ -251,7 +251,7 @@ static int print_plan(const struct plan *p, const char *name, struct err *e)
 }
 
 /* One plan for all limits. */
-static int make_one(const struct wish *w, struct args_inputs *in, const struct guesser *who, struct err *e)
+static int make_one(const struct options *w, struct args_inputs *in, const struct guesser *who, struct err *e)
 {
     char *stated = NULL;
     size_t stated_len = 0;
@@ -279,7 +279,7 @@ static int make_one(const struct wish *w, struct args_inputs *in, const struct g
 }
 
 /* A plan for each limit; nothing is written before all are made. */
-static int make_each(const struct wish *w, struct args_inputs *in, const struct guesser *who, struct err *e)
+static int make_each(const struct options *w, struct args_inputs *in, const struct guesser *who, struct err *e)
 {
     const struct request *q = &in->request;
     struct plan *all = calloc((size_t)q->n_memory, sizeof *all);
@@ -309,7 +309,7 @@ static int make_each(const struct wish *w, struct args_inputs *in, const struct 
 }
 
 /* Before there is a trace: is there a plan at all? */
-static int ask(const struct args *a, const struct wish *w, struct err *e)
+static int ask(const struct args *a, const struct options *w, struct err *e)
 {
     struct args_inputs in = { 0 };
     struct diagnosis diagnosis = { 0 };
@@ -342,7 +342,7 @@ static int ask(const struct args *a, const struct wish *w, struct err *e)
     return r;
 }
 
-static int run(const struct args *a, const struct wish *w, struct err *e)
+static int run(const struct args *a, const struct options *w, struct err *e)
 {
     struct args_inputs in = { 0 };
     struct diagnosis diagnosis = { 0 };
@@ -354,7 +354,7 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
     }
     in.request.diagnosis = &diagnosis;
     in.request.prove = w->prove;
-    if ((r = file_enough_space(w->out, 1, e)) == 0 && (r = check_wish(w, &in, e)) == 0)
+    if ((r = file_enough_space(w->out, 1, e)) == 0 && (r = check_options(w, &in, e)) == 0)
         r = w->each ? make_each(w, &in, &who, e) : make_one(w, &in, &who, e);
     if (r == ERR_INFEASIBLE && w->json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
@@ -366,7 +366,7 @@ int cmd_solve(int argc, char **argv)
 {
     struct args a;
     struct opt opts[ARGS_ROWS + ARGS_GUESSER_ROWS + 10];
-    struct wish w = { 0 };
+    struct options w = { 0 };
     int n_pos, r, asks = 0;
     struct err e = { 0 };
     args_init(&a);

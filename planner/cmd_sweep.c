@@ -147,12 +147,12 @@ static int draw(const char *path, const struct sweep *s, double min_speed, struc
 }
 
 /* What is asked for beside the request. */
-struct wish {
+struct options {
     int steps, each;
     const char *out, *svg;
 };
 
-static int run(const struct args *a, const struct wish *w, struct err *e)
+static int run(const struct args *a, const struct options *w, struct err *e)
 {
     struct args_inputs in = { 0 };
     struct sweep s = { .each = w->each };
@@ -196,7 +196,7 @@ int cmd_sweep(int argc, char **argv)
 {
     struct args a;
     struct opt opts[ARGS_ROWS + 5];
-    struct wish w = { .steps = 17 };
+    struct options w = { .steps = 17 };
     int n_pos, r;
     struct err e = { 0 };
     args_init(&a);

@@ -58,7 +58,7 @@ static uint64_t salt_of(const struct request *q)
     return hash_64_seeded(q->ids, (size_t)q->n_prompt * sizeof *q->ids, q->text.sampling.seed);
 }
 
-int request_twin(struct request *q, const struct request *of, int i, struct err *e)
+int request_sibling(struct request *q, const struct request *of, int i, struct err *e)
 {
     int32_t *ids = q->ids;
     output_done(&q->output);
@@ -80,8 +80,8 @@ int request_twin(struct request *q, const struct request *of, int i, struct err 
     q->text.made = ids + q->n_prompt;
     q->text.sampling.seed += (uint64_t)i;
     q->text.sampling.bias = q->bias;
-    q->text.twins = NULL;
-    q->text.n_twins = 0;
+    q->text.siblings = NULL;
+    q->text.n_siblings = 0;
     return of->calls ? calls_copy(of->calls, salt_of(q), &q->calls, e) : 0;
 }
 

@@ -100,7 +100,7 @@ void request_begin(struct request *q, const char *id);
 int request_read(struct request *q, const struct js *j, const char *text, size_t len, struct err *e);
 
 /* The i-th continuation of what another asks for, with a seed of its own. ERR_NOMEM. */
-int request_twin(struct request *q, const struct request *of, int i, struct err *e);
+int request_sibling(struct request *q, const struct request *of, int i, struct err *e);
 
 /* The conversation of such an object, which has messages, as the template writes it; *text is malloc'd. */
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);

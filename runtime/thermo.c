@@ -25,7 +25,7 @@
 #include "runtime/report.h"
 #include "runtime/said.h"
 #include "runtime/thermo_impl.h"
-#include "runtime/turn.h"
+#include "runtime/fair_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,7 +91,7 @@ struct thermo {
     struct cancel own, *cancel;
     int pipe[2];
     struct follow *follow;  /* or NULL */
-    struct turn turn;       /* of who uses the engine; taken before: */
+    struct fair_lock engine_lock;       /* of who uses the engine; taken before: */
     pthread_mutex_t lock, preparing;
     /* guarded by lock */
     struct place *first, *last;
@@ -305,7 +305,7 @@ int thermo_open(const struct thermo_options *given, struct thermo **out, struct 
     t->cancel = o.cancel ? (struct cancel *)(void *)o.cancel : &t->own;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->preparing, NULL);
-    turn_init(&t->turn);
+    fair_lock_init(&t->engine_lock);
     generate_args_init(&t->args);
     t->args.messages = o.messages;
     t->args.reserved = o.reserved_bytes;
@@ -350,7 +350,7 @@ void thermo_close(struct thermo *t)
     free(t->words);
     pthread_mutex_destroy(&t->lock);
     pthread_mutex_destroy(&t->preparing);
-    turn_done(&t->turn);
+    fair_lock_done(&t->engine_lock);
     free(t);
 }
 
@@ -424,7 +424,7 @@ static int prepare(struct thermo *t, struct request *q, const struct thermo_requ
     q->text.prompt = q->ids;
     q->text.n_prompt = q->n_prompt;
     q->text.made = q->ids + q->n_prompt;
-    q->text.n_twins = q->choices - 1;
+    q->text.n_siblings = q->choices - 1;
     return r < 0 || !t->started ? r : batch_check(&t->set.batch, &q->text, e);
 }
 
@@ -447,15 +447,15 @@ static struct place *take_place(struct thermo *t)
 }
 
 /* A place of its own for each other choice. */
-static int take_twins(struct thermo *t, struct request *q, struct err *e)
+static int take_siblings(struct thermo *t, struct request *q, struct err *e)
 {
     struct request *last = q;
-    for (int i = 1; i < q->choices; i++, last = last->text.twins->owner) {
+    for (int i = 1; i < q->choices; i++, last = last->text.siblings->owner) {
         struct place *p = take_place(t);
         if (!p)
             return no_place(t, e);
-        int r = request_twin(p->q, q, i, e);
-        last->text.twins = &p->q->text;
+        int r = request_sibling(p->q, q, i, e);
+        last->text.siblings = &p->q->text;
         if (r < 0)
             return r;
     }
@@ -488,7 +488,7 @@ static struct place *place_of(struct thermo *t, const struct request *q)
 /* The place behind one in the list of a request's choices, or NULL. */
 static struct place *next_choice(struct thermo *t, const struct place *p)
 {
-    return p->q->text.twins ? place_of(t, p->q->text.twins->owner) : NULL;
+    return p->q->text.siblings ? place_of(t, p->q->text.siblings->owner) : NULL;
 }
 
 /* Places of a request that was prepared: the first waits for the stepping thread. */
@@ -532,7 +532,7 @@ int thermo_submit(struct thermo *t, const struct thermo_request *given, thermo_s
     request_begin(p->q, "");
     p->q->text.sampling.seed = t->args.seed + t->n_requests; /* n_requests: changed under both locks */
     if ((r = prepare(t, p->q, &q, &e)) == 0)
-        r = take_twins(t, p->q, &e);
+        r = take_siblings(t, p->q, &e);
     for (struct place *i = p; i && r == 0; i = next_choice(t, i)) {
         r = request_text(i->q, to_text, t, &e);
         i->q->output.parts = 1;
@@ -952,7 +952,7 @@ static void wait(struct thermo *t, int wait_ms)
 /* What is asked for, and a pass, between which others may have the engine. */
 static int step(struct thermo *t, int *any, struct err *e)
 {
-    turn_take(&t->turn);
+    fair_lock_take(&t->engine_lock);
     take_asked(t);
     *any = offer_held(t);
     int r = pass(t, e);
@@ -962,7 +962,7 @@ static int step(struct thermo *t, int *any, struct err *e)
     for (int i = 0; r == ERR_INTR && i < t->set.n; i++)
         if (t->places[i].ended)
             end_cancelled(t, &t->places[i]);
-    turn_give(&t->turn);
+    fair_lock_give(&t->engine_lock);
     return r;
 }
 
@@ -985,12 +985,12 @@ int thermo_resize(struct thermo *t, uint64_t memory_bytes, struct thermo_error *
 {
     struct err e = { 0 };
     int r = !t->started ? err_set(&e, ERR_USAGE, "the model is not loaded yet") :
-            turn_claim(&t->turn) < 0 ? err_set(&e, ERR_USAGE, "a sink cannot change the memory limit: a pass is under way") : 0;
+            fair_lock_claim(&t->engine_lock) < 0 ? err_set(&e, ERR_USAGE, "a sink cannot change the memory limit: a pass is under way") : 0;
     if (r < 0)
         return fail(error, &e);
     pthread_mutex_lock(&t->lock); /* of those who look at what changes */
     r = setup_resize(&t->set.setup, t->set.engine, memory_bytes, &e);
     pthread_mutex_unlock(&t->lock);
-    turn_give(&t->turn);
+    fair_lock_give(&t->engine_lock);
     return r < 0 ? fail(error, &e) : 0;
 }

@@ -56,7 +56,7 @@ enum thermo_code {
                                  * request ends */
 };
 
-/* A caller's, filled where a call fails; NULL where the story is not wanted. message: one line, UTF-8,
+/* A caller's, filled where a call fails; NULL where no message is wanted. message: one line, UTF-8,
  * what, which, and what to do. */
 struct thermo_error {
     int code;

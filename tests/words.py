@@ -62,6 +62,9 @@ NAMES = [
     (r'rates_ease', 'rates_relax'),
     (r'picks', 'selected'),
     (r'weigh', 'loss_weighting'),
+    (r'twins?', 'siblings'),
+    (r'wish', 'options'),
+    (r'story', 'message'),
 ]
 
 # (file, word, why it may stay there)

@@ -4,7 +4,7 @@
 /* A dense engine beside the processor (docs/engines.md): hot clusters' FFNs and other products, queued, computed while the
  * processor does something else, and waited for. A back end is a table of these functions in a folder of its own.
  *
- * One thread calls. Functions return 0, or ERR_* with its story: ERR_INPUT where there is no such device, ERR_UNSUPPORTED and
+ * One thread calls. Functions return 0, or ERR_* with its message: ERR_INPUT where there is no such device, ERR_UNSUPPORTED and
  * ERR_LIMIT where the device cannot, ERR_IO for whatever fails later: after ERR_IO only close may be called.
  *
  * Sums: float32, in an order that depends on the device and on the matrices alone. So a token's results have the same bits however

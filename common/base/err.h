@@ -2,7 +2,7 @@
 #define COMMON_BASE_ERR_H
 
 /* Error codes are negative so that they can share a return value with counts.
- * Callers branch on few codes; the story is in the message. Each code has one exit status
+ * Callers branch on few codes; details are in the message. Each code has one exit status
  * (err_exit_status), so a program's exit code follows from where the error arose. */
 enum {
     ERR_SYS         = -1,  /* a system call failed; errno is in err.sys            exit 1 */
@@ -19,7 +19,7 @@ enum {
     ERR_FULL        = -12, /* no room now: the same again, later                   exit 1 */
 };
 
-/* One error, with its story. Lives on the caller's stack; never allocates. */
+/* One error, with its message. Lives on the caller's stack; never allocates. */
 struct err {
     int  code;      /* 0, or one of ERR_* */
     int  sys;       /* errno where a system call failed, else 0 */

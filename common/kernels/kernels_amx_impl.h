@@ -365,14 +365,14 @@ INLINE void amx_pack(struct amx_block *to, const uint8_t *const row[16], size_t 
     UNROLL
     for (int g = 0; g < ops.groups; g++, to += 4) {
         for (int b = 0; b < 4; b++) {
-            gemm_turn(to[b].q[0][0], 4 * AMX_R, &u[g][0][16 * b], 128);
-            gemm_turn(to[b].q[4][0], 4 * AMX_R, &u[g][0][64 + 16 * b], 128);
+            gemm_transpose(to[b].q[0][0], 4 * AMX_R, &u[g][0][16 * b], 128);
+            gemm_transpose(to[b].q[4][0], 4 * AMX_R, &u[g][0][64 + 16 * b], 128);
         }
         UNROLL
         for (int h = 0; h < 32 / ops.sub; h++) {
-            gemm_turn((uint8_t *)(to->s[h]), block, (const uint8_t *)s[g][0][h], 16);
+            gemm_transpose((uint8_t *)(to->s[h]), block, (const uint8_t *)s[g][0][h], 16);
             if (ops.has_min)
-                gemm_turn((uint8_t *)(to->m[h]), block, (const uint8_t *)s[g][1][h], 16);
+                gemm_transpose((uint8_t *)(to->m[h]), block, (const uint8_t *)s[g][1][h], 16);
         }
     }
 }

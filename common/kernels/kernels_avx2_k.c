@@ -68,7 +68,7 @@ PRIM __m256i dot_blocks(__m256i lo, const __m256i *hi, __m256i xlo, __m256i xhi,
  * fit: a sum of dot_blocks is at most 508 times the largest byte, or 254 times that of a half (bits of 6). */
 PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1, int bits)
 {
-    const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i s;
     if (bits == 8)
         s = _mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(b0, b1));
@@ -76,7 +76,7 @@ PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1, int bits)
         s = _mm256_hadd_epi32(widen_pairs(_mm256_hadd_epi16(a0, a1)), widen_pairs(_mm256_hadd_epi16(b0, b1)));
     else
         s = widen_pairs(_mm256_hadd_epi16(_mm256_hadd_epi16(a0, a1), _mm256_hadd_epi16(b0, b1)));
-    return _mm256_permutevar8x32_epi32(s, turn);
+    return _mm256_permutevar8x32_epi32(s, order);
 }
 
 /* Each sum of the blocks' halves (both: of the blocks) times k, for both rows. */
@@ -250,7 +250,7 @@ PRIM void k_scales4_q6_k(struct k_scales4 *to, const uint8_t *const row[4], size
 
 /* ---- products for many tokens ---- */
 
-static __attribute__((noinline)) void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+static __attribute__((noinline)) void gemm_transpose(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
 {
     UNROLL
     for (size_t i = 0; i < 4; i++, u += 4 * stride, to += 16) {

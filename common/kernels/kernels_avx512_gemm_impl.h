@@ -28,7 +28,7 @@ PRIM void turn16(__m512i t[4], const uint8_t *const row[16], size_t at)
 }
 
 /* Four dwords of each of sixteen rows, `stride` bytes apart: at to + k * to_stride, dword k of every row. */
-static __attribute__((noinline)) void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+static __attribute__((noinline)) void gemm_transpose(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
 {
     const uint8_t *row[16];
     __m512i t[4];

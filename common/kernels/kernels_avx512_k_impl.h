@@ -39,10 +39,10 @@ PRIM void kg_store(uint8_t *to, struct kg w)
 /* Of four rows' sums of fours, each a block in a lane: the blocks' sums, a row in a lane. */
 PRIM __m512i fours(__m512i a, __m512i b, __m512i c, __m512i d)
 {
-    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    return _mm512_permutexvar_epi32(turn, _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd)));
+    return _mm512_permutexvar_epi32(order, _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd)));
 }
 
 /* vpdpbusd wants one unsigned operand. */

@@ -33,14 +33,14 @@ INLINE void gemm_pack(struct gemm_block *to, int v, const uint8_t *const row[16]
         if (ops.turned)
             ops.turned(to, v, row, o, g, 4);
         for (int b = 0; b < 4 && !ops.turned; b++) {
-            gemm_turn(to[b].q[0][16 * v], 4 * GEMM_R, &u[g][0][16 * b], 128);
-            gemm_turn(to[b].q[4][16 * v], 4 * GEMM_R, &u[g][0][64 + 16 * b], 128);
+            gemm_transpose(to[b].q[0][16 * v], 4 * GEMM_R, &u[g][0][16 * b], 128);
+            gemm_transpose(to[b].q[4][16 * v], 4 * GEMM_R, &u[g][0][64 + 16 * b], 128);
         }
         UNROLL
         for (int h = 0; h < 32 / ops.sub; h++) {
-            gemm_turn((uint8_t *)(to->s[h] + 16 * v), block, (const uint8_t *)s[g][0][h], 16);
+            gemm_transpose((uint8_t *)(to->s[h] + 16 * v), block, (const uint8_t *)s[g][0][h], 16);
             if (ops.has_min)
-                gemm_turn((uint8_t *)(to->m[h] + 16 * v), block, (const uint8_t *)s[g][1][h], 16);
+                gemm_transpose((uint8_t *)(to->m[h] + 16 * v), block, (const uint8_t *)s[g][1][h], 16);
         }
     }
 }

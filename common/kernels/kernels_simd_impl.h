@@ -108,7 +108,7 @@ struct tile {
     /* The line of lane r to ask for at offset o is ahead[0][r] + o, from offset turn on
      * ahead[1][r] + o. */
     uintptr_t ahead[2][LANES_MAX];
-    size_t turn;
+    size_t refill_gap;
 };
 
 /* ---- prefetch ---- */
@@ -130,17 +130,17 @@ INLINE struct lead lead_of(size_t row_bytes, size_t distance)
 /* Lane i works on row; coming[0] is lead.rows rows further on, coming[1] the one after that. */
 INLINE void tile_lane(struct tile *a, int i, struct lead lead, const uint8_t *row, const uint8_t *const coming[2])
 {
-    a->turn = a->row_bytes - lead.rest;
+    a->refill_gap = a->row_bytes - lead.rest;
     a->row[i] = row;
     a->ahead[0][i] = (uintptr_t)coming[0] + lead.rest;
-    a->ahead[1][i] = (uintptr_t)coming[1] - a->turn;
+    a->ahead[1][i] = (uintptr_t)coming[1] - a->refill_gap;
 }
 
 /* Ask for each line once, as the tile reaches offset `to`; done: how far it has asked. */
 INLINE void ahead_step(size_t *done, const struct tile *a, size_t to, int R)
 {
     for (; *done < to; *done += 64) {
-        const uintptr_t *at = a->ahead[*done >= a->turn];
+        const uintptr_t *at = a->ahead[*done >= a->refill_gap];
         UNROLL
         for (int r = 0; r < R; r++)
             __builtin_prefetch((const void *)(at[r] + *done));

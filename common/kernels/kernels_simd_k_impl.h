@@ -41,7 +41,7 @@
  *   struct f16x k_dot(struct f16x acc, const struct kg w[K_DOT_ROWS], const struct k_scales4 *, int r, const uint8_t *x, int sub,
  *                     int offset, int mins, int bits)       of K_DOT_ROWS rows from r on, whose bytes registers have room for
  *   void k_store4(float out[4], struct f16x acc) the rows' results
- *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h
+ *   void gemm_transpose, gemm_tile, gemm_store       for kernels_gemm_impl.h
  * with KERNELS_TURNED beside that
  *   void turned_TYPE(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb)
  *                                               the bytes of group g of sixteen rows' step at o, unsigned: vector v of four blocks */

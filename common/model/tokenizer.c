@@ -117,9 +117,9 @@ static void insert(struct tokenizer *t, int32_t id)
     size_t len = text_len(t, id);
     if (len == 0)
         return;
-    int32_t twin = tokenizer_lookup(t, text, len, tokenizer_type_is_special(tokenizer_type(t, id)));
+    int32_t same_text = tokenizer_lookup(t, text, len, tokenizer_type_is_special(tokenizer_type(t, id)));
     uint32_t s = slot_of(t, text, len);
-    while (t->table[s] && (int32_t)t->table[s] - 1 != twin)
+    while (t->table[s] && (int32_t)t->table[s] - 1 != same_text)
         s = (s + 1) & t->mask;
     t->table[s] = (uint32_t)id + 1;
     if (len > t->max_len)

@@ -144,7 +144,7 @@ int plan_note(struct plan *p, struct err *e, const char *fmt, ...)
         if (!strcmp(p->notes[i], text))
             return 0;
     if (p->n_notes == PLAN_MAX_NOTES)
-        return 0; /* the first 64 tell the story */
+        return 0; /* the first 64 are enough */
     char **grown = realloc(p->notes, (size_t)(p->n_notes + 1) * sizeof *grown);
     if (!grown)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");

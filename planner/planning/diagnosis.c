@@ -53,12 +53,12 @@ static int tell_memory(const struct problem *p, const struct limits *lim, struct
     return r;
 }
 
-struct story {
+struct message {
     char text[480];
 };
 
-static void say(struct story *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct story *s, const char *fmt, ...)
+static void say(struct message *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct message *s, const char *fmt, ...)
 {
     size_t n = strlen(s->text);
     va_list ap;
@@ -127,7 +127,7 @@ static int memory_for(struct problem *p, struct limits lim, uint64_t *bytes, str
     return 0;
 }
 
-static int tell_speed(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct story *s,
+static int tell_speed(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct message *s,
                       struct err *e)
 {
     char a[32], b[32];
@@ -165,7 +165,7 @@ static int tell_speed(struct problem *p, const struct limits *lim, unsigned core
 
 int diagnosis_infeasible(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct err *e)
 {
-    struct story s = { "" };
+    struct message s = { "" };
     struct diagnosis a = { .filled = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context,
                            .max_batch = lim->max_batch, .min_tokens_per_s = lim->min_tokens_per_s };
     int r;

@@ -9,7 +9,7 @@
  * implementation with memory of its own copies d_model floats of a token in and out. The KV cache belongs to the
  * implementation. All work of a call is done when it returns.
  *
- * One thread calls, which is the pool's worker 0. Functions return 0, or ERR_* with its story; then the pass has failed and the
+ * One thread calls, which is the pool's worker 0. Functions return 0, or ERR_* with its message; then the pass has failed and the
  * next one begins with embed again. Calls are per layer or per pass, never per row.
  *
  * Determinism: a token's results have the same bits however tokens are grouped in calls. Other implementations may give other

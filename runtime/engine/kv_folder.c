@@ -241,21 +241,21 @@ static int write_file(struct kv_folder *f, const char *name, const char *tmp, in
 static int write_locked(struct kv_folder *f, struct hash128 h, int n, const struct kv_folder_piece pieces[2], struct err *e)
 {
     char name[NAME], tmp[NAME];
-    uint8_t turn[8] = { 0 };
+    uint8_t serial[8] = { 0 };
     struct stat st;
     uint64_t need = (uint64_t)pieces[0].len + pieces[1].len;
     name_of(h, ".kv", name);
     name_of(h, ".tmp", tmp);
-    f->known = f->known && pread(f->lock, turn, sizeof turn, 0) == (ssize_t)sizeof turn && bytes_le64(turn) == f->turn;
+    f->known = f->known && pread(f->lock, serial, sizeof serial, 0) == (ssize_t)sizeof serial && bytes_le64(serial) == f->serial;
     if (fstatat(f->dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_ours(&st) && (uint64_t)st.st_size == need) {
         kv_folder_touch(f, h, n);
         return 1;
     }
-    if (!f->known && pread(f->lock, turn, sizeof turn, 0) < 0)
+    if (!f->known && pread(f->lock, serial, sizeof serial, 0) < 0)
         return err_sys(e, ERR_SYS, "reading '%s/lock'", f->path);
-    f->turn = bytes_le64(turn) + 1;
-    bytes_put64(turn, f->turn);
-    if (pwrite(f->lock, turn, sizeof turn, 0) != (ssize_t)sizeof turn)
+    f->serial = bytes_le64(serial) + 1;
+    bytes_put64(serial, f->serial);
+    if (pwrite(f->lock, serial, sizeof serial, 0) != (ssize_t)sizeof serial)
         return err_sys(e, ERR_SYS, "writing '%s/lock'", f->path);
     int r = make_room(f, need, used_at(n), e);
     if (r == 0 && (r = write_file(f, name, tmp, n, pieces, e)) == 0)

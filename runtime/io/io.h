@@ -99,7 +99,7 @@ int io_reap(struct io *io, struct io_request **out, int max, int wait, struct er
  * and what belongs to the backend is left to that. Accepts NULL. */
 int io_close(struct io *io);
 
-/* ERR_IO with the story of a request that came back with a negative result. */
+/* ERR_IO with the message of a request that came back with a negative result. */
 int io_failed(const struct io *io, const struct io_request *r, struct err *e);
 
 /* For backends. Take account of n bytes (or -errno) read for r: 1 finished (r->result is set), 0 read on

@@ -39,7 +39,7 @@ void predictor_prefetch_begin(struct predictor_prefetch *f, int layer, int block
 /* Start reads; ahead: also of layers that follow. */
 int predictor_prefetch_issue(struct predictor_prefetch *f, int ahead, struct err *e);
 
-/* A request came back; its story when it failed. */
+/* A request came back; its message when it failed. */
 int predictor_prefetch_came(struct predictor_prefetch *f, const struct io_request *r, struct err *e);
 
 /* Rows of the hidden layer, then ranges of neurons, from 0 on whose bytes are there. May be called between lock and unlock. */

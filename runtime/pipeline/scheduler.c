@@ -337,7 +337,7 @@ static void add_counts(struct counts *to, const struct counts *c)
 static void fail(struct scheduler *s, const struct err *why)
 {
     if (!s->failed)
-        s->story = *why;
+        s->first_error = *why;
     s->failed = 1;
     scheduler_changed(s);
 }
@@ -609,7 +609,7 @@ int scheduler_end(struct scheduler *s, struct err *e)
     s->now.alone = s->now.complete = 0;
     s->now.ns = alone ? 0 : s->now.ns; /* the caller knows how long that took */
     if (s->failed) {
-        *e = s->story;
+        *e = s->first_error;
         return e->code;
     }
     for (int i = 0; i < s->n_passes && !alone; i++)

@@ -87,7 +87,7 @@ int scheduler_coordinate(struct scheduler *s, struct err *e);
 /* The coordinator got no job: look after reads and others, or sleep until a read arrives. That time is the stall. */
 int scheduler_idle(struct scheduler *s, unsigned seen, struct err *e);
 
-/* All workers have left: 0, or the first failure and its story; after a failure nothing else may be called but scheduler_free. */
+/* All workers have left: 0, or the first failure and its message; after a failure nothing else may be called but scheduler_free. */
 int scheduler_end(struct scheduler *s, struct err *e);
 
 /* Found by the jobs since scheduler_begin; ns of predictions, of all workers; ns in which nobody could compute, since new. */

@@ -86,7 +86,7 @@ struct scheduler {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int busy, waiters, unfinished, failed, pressure; /* unfinished: passes */
-    struct err story;     /* of the first failure */
+    struct err first_error; /* of the first failure */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
     atomic_uint version;  /* changes when there may be something to do */

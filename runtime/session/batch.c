@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITS, FOLLOWS, READS, DECODES, ENDED }; /* FOLLOWS: a twin, until the prompt has been read */
+enum { WAITS, FOLLOWS, READS, DECODES, ENDED }; /* FOLLOWS: a sibling, until the prompt has been read */
 
 #define FIRST   3  /* steps without guesses: what else is there to compare with */
 #define FIND_NS (20 * INT64_C(1000000)) /* of a step, for what a folder has */
@@ -36,10 +36,10 @@ static int pages_of(int positions)
 /* Twins that have no session yet. */
 static int followers(const struct batch_text *t)
 {
-    return t->n_made > 0 ? 0 : t->n_twins;
+    return t->n_made > 0 ? 0 : t->n_siblings;
 }
 
-/* Pages of a text with so many tokens made, without its twins: what it holds then, and one more, where it may come to fill it. */
+/* Pages of a text with so many tokens made, without its siblings: what it holds then, and one more, where it may come to fill it. */
 static int pages_wanted(const struct batch *b, const struct batch_text *t, int made)
 {
     int context = choice_of(b)->context, most = pages_of(t->n < context - t->n_prompt ? t->n_prompt + t->n : context);
@@ -51,7 +51,7 @@ static int pages_wanted(const struct batch *b, const struct batch_text *t, int m
 static int pages_wanted_in_all(const struct batch *b, const struct batch_text *t, int made)
 {
     int n = pages_wanted(b, t, made);
-    for (const struct batch_text *x = followers(t) ? t->twins : NULL; x; x = x->twins) /* its own begin within the prompt's last page */
+    for (const struct batch_text *x = followers(t) ? t->siblings : NULL; x; x = x->siblings) /* these begin in its last page */
         n += pages_wanted(b, x, 0) - t->n_prompt / SCHEDULE_KV_PAGE;
     return n;
 }
@@ -134,8 +134,8 @@ int batch_check(const struct batch *b, const struct batch_text *t, struct err *e
     const struct budget_choice *c = choice_of(b);
     if (t->n_prompt > c->context)
         return err_set(e, ERR_LIMIT, "the prompt has %d tokens; the context holds %d", t->n_prompt, c->context);
-    if (t->n_twins >= c->max_batch)
-        return err_set(e, ERR_LIMIT, "%d texts from one prompt; the memory holds %d sequences", t->n_twins + 1, c->max_batch);
+    if (t->n_siblings >= c->max_batch)
+        return err_set(e, ERR_LIMIT, "%d texts from one prompt; the memory holds %d sequences", t->n_siblings + 1, c->max_batch);
     int pages = pages_wanted_in_all(b, t, 0);
     return pages <= b->pages ? 0 : err_set(e, ERR_LIMIT, "a prompt of %d tokens and room for what follows take %d pages of the KV cache, "
                                            "which has %d of %d positions", t->n_prompt, pages, b->pages, SCHEDULE_KV_PAGE);
@@ -163,7 +163,7 @@ int batch_add(struct batch *b, struct batch_text *t, struct err *e)
     if (r < 0)
         return r;
     begin_to_wait(t, WAITS);
-    for (struct batch_text *x = t->twins; x; x = x->twins)
+    for (struct batch_text *x = t->siblings; x; x = x->siblings)
         begin_to_wait(x, FOLLOWS);
     if (b->last)
         b->last->after = t;
@@ -255,7 +255,7 @@ static void give_way(struct batch *b, struct batch_text *t)
 /* Twins of a text whose prompt nobody has read to its end have no session, and end with it. */
 static void end(struct batch *b, struct batch_text *t, enum batch_end how, const struct err *why)
 {
-    struct batch_text *twin = t->state == DECODES || !followers(t) ? NULL : t->twins;
+    struct batch_text *sibling = t->state == DECODES || !followers(t) ? NULL : t->siblings;
     struct err copy = { 0 };
     if (why)
         copy = *why;
@@ -263,9 +263,9 @@ static void end(struct batch *b, struct batch_text *t, enum batch_end how, const
         unlink_waiting(b, t);
     else
         leave(b, t, how != BATCH_FAILED, 1);
-    while (twin) { /* which is the caller's again once it has ended */
-        struct batch_text *x = twin;
-        twin = x->twins;
+    while (sibling) { /* which is the caller's again once it has ended */
+        struct batch_text *x = sibling;
+        sibling = x->siblings;
         end_text(b, x, how, why ? &copy : NULL);
     }
     end_text(b, t, how, why ? &copy : NULL);
@@ -408,14 +408,14 @@ static int begin_next(struct batch *b, struct err *e)
 }
 
 /* Others go on from a prompt that has been read: how many, into began[max_batch]. */
-static int begin_twins(struct batch *b, struct batch_text *t, struct batch_text **began)
+static int begin_siblings(struct batch *b, struct batch_text *t, struct batch_text **began)
 {
     int n = 0;
     t->state = DECODES;
-    unpark(b, t->n_twins, 0, 0);
-    for (struct batch_text *x = t->twins, *next; x; x = next) {
+    unpark(b, t->n_siblings, 0, 0);
+    for (struct batch_text *x = t->siblings, *next; x; x = next) {
         struct err why = { 0 };
-        next = x->twins;
+        next = x->siblings;
         const struct session_config c = config_of(b, x, t->n_prompt);
         x->n_read = x->n_scored = x->n_shared = t->n_prompt;
         if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
@@ -757,8 +757,8 @@ static void go_on(struct batch *b, struct batch_text *t, const struct session_pa
         return;
     }
     struct batch_text *began[BUDGET_MAX_BATCH];
-    int n = begin_twins(b, t, began);
-    draw_or_end(b, t); /* the caller may forget it when it ends: not so its twins */
+    int n = begin_siblings(b, t, began);
+    draw_or_end(b, t); /* the caller may forget it when it ends: not so its siblings */
     for (int i = 0; i < n; i++)
         draw_or_end(b, began[i]);
 }

@@ -15,7 +15,7 @@
  * Each text has the tokens that it has alone with its seed (session.h). With `prefixes` a prompt takes what it begins with from pages of
  * the KV cache that hold it, whoever has read it, as long as they are there (kv_prefix.h): prompts, and, where decoding gives the same,
  * what was made. With a watcher, or where layers have states, pages alone are not enough: there it begins with what a text that is open has
- * read, or goes on with the session of one that has ended, which stays as long as nobody needs its place or its pages. `twins` of a text
+ * read, or goes on with the session of one that has ended, which stays as long as nobody needs its place or its pages. `siblings` of a text
  * share its whole prompt.
  *
  * Guesses (guess.h): in steps that read no prompt each text may have its next tokens guessed, and the pass holds them, too. A
@@ -43,9 +43,9 @@ struct batch_text {
     int logprobs;                /* alternatives that each token has, BATCH_TOP at most */
     struct sample_params sampling; /* whose n_prompt the batch sets */
     const int32_t *made;         /* where the caller keeps its tokens: `token` has put each there when it returns */
-    struct batch_text *twins;    /* the first of n_twins others with the same prompt, which is read once; each points to the next by its
-                                  * own `twins`. They are not added by themselves */
-    int n_twins;
+    struct batch_text *siblings; /* the first of n_siblings others with the same prompt, which is read once; each points to the
+                                  * next by its own `siblings`. They are not added by themselves */
+    int n_siblings;
     const struct cancel *cancel; /* or NULL; where it is asked of all texts of a pass, the pass is given up before its next layer, and they
                                   * end as cancelled. Else it does nothing: see batch_cancel */
     int scores;                  /* 1: the caller hears of each token of the prompt (`scored`), which is read whole, whoever has read it */
@@ -135,7 +135,7 @@ int batch_check(const struct batch *b, const struct batch_text *t, struct err *e
 
 /* A text that has no part in steps until this is taken back, its place and its tokens kept; also from the token callback. */
 void batch_pause(struct batch_text *t, int paused);
-/* One that has not ended. As long as a text with twins reads its prompt, it takes them along, and cancelling a twin does nothing. */
+/* One that has not ended. As long as a text with siblings reads its prompt, it takes them along, and cancelling a sibling does nothing. */
 void batch_cancel(struct batch *b, struct batch_text *t);
 
 /* 1: something was done; 0: there is nothing to do; ERR_*: of a pass, and the texts that took part have ended. */

@@ -24,7 +24,7 @@ struct story {
 };
 
 static int32_t prompts[TEXTS][PROMPT_MAX];
-static struct batch_text texts[TEXTS], twins[TWINS];
+static struct batch_text texts[TEXTS], siblings[TWINS];
 static struct story alone[TEXTS + TWINS], together[TEXTS + TWINS];
 static int gave_way[2]; /* in exact, in predicted mode */
 static int shared; /* texts whose prompts others had read in part */
@@ -55,7 +55,7 @@ static struct variant variant(const struct io_backend *b, int threads, int chunk
 static void make_texts(void)
 {
     memset(texts, 0, sizeof texts);
-    memset(twins, 0, sizeof twins);
+    memset(siblings, 0, sizeof siblings);
     for (int i = 0; i < TEXTS; i++) {
         for (int k = 0; k < PROMPT_MAX; k++)
             prompts[i][k] = i % 2 == 0 && k < 35 + i ? prompts[0][k] : (int32_t)rnd(ES_VOCAB);
@@ -68,14 +68,14 @@ static void make_texts(void)
                                                       .frequency_penalty = i % 2 ? 0.7 : 0, .presence_penalty = i % 3 ? 0 : 0.9,
                                                       .bias = &bias, .n_bias = i == 6, .seed = 5 + (uint64_t)i } };
     }
-    texts[4].n = MADE_MAX; /* with twins */
+    texts[4].n = MADE_MAX; /* with siblings */
     for (int i = 0; i < TWINS; i++) {
-        twins[i] = texts[4];
-        twins[i].sampling.seed = 100 + (uint64_t)i;
-        twins[i].n -= i;
-        twins[i].owner = &together[TEXTS + i];
-        twins[i].made = together[TEXTS + i].drawn;
-        twins[i].twins = i + 1 < TWINS ? &twins[i + 1] : NULL;
+        siblings[i] = texts[4];
+        siblings[i].sampling.seed = 100 + (uint64_t)i;
+        siblings[i].n -= i;
+        siblings[i].owner = &together[TEXTS + i];
+        siblings[i].made = together[TEXTS + i].drawn;
+        siblings[i].siblings = i + 1 < TWINS ? &siblings[i + 1] : NULL;
     }
 }
 
@@ -250,8 +250,8 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
         CHECK(batch_init(&b, &c, &e) == 0);
         CHECK(!c.guesses || (b.each_ns <= c.guesses->guess_ns && b.each_ns >= c.guesses->guess_ns)); /* equal */
         memset(together, 0, sizeof together);
-        texts[4].twins = engine_configuration(g)->choice.max_batch > TWINS ? twins : NULL;
-        texts[4].n_twins = texts[4].twins ? TWINS : 0;
+        texts[4].siblings = engine_configuration(g)->choice.max_batch > TWINS ? siblings : NULL;
+        texts[4].n_siblings = texts[4].siblings ? TWINS : 0;
         while (r > 0 || next < TEXTS) {
             for (int k = (int)rnd(3); k > 0 && next < TEXTS; k--) {
                 r = batch_add(&b, &texts[next++], &e);
@@ -264,11 +264,11 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
                 CHECK(together[cancelled].end == BATCH_CANCELLED);
             }
         }
-        for (int i = 0; i < TEXTS + (texts[4].twins ? TWINS : 0); i++) {
+        for (int i = 0; i < TEXTS + (texts[4].siblings ? TWINS : 0); i++) {
             if (i == cancelled)
                 continue;
             shared += i < TEXTS && texts[i].n_shared > 0;
-            const struct batch_text *t = i < TEXTS ? &texts[i] : &twins[i - TEXTS];
+            const struct batch_text *t = i < TEXTS ? &texts[i] : &siblings[i - TEXTS];
             if (!same(&alone[i], &together[i]) || !same_logprobs(&alone[i], &together[i], t->logprobs)) {
                 right = 0;
                 printf("# %s: text %d: %d tokens, alone %d, ended %d\n", what, i, together[i].n, alone[i].n, together[i].ended);
@@ -306,7 +306,7 @@ static void test_together(enum layout_form form, int predicted, int experts, con
         goto out;
     CHECK_MSG(r == 0, "%s", e.msg);
     for (int i = 0; i < TEXTS + TWINS; i++)
-        tell_alone(g, i < TEXTS ? &texts[i] : &twins[i - TEXTS], &alone[i]);
+        tell_alone(g, i < TEXTS ? &texts[i] : &siblings[i - TEXTS], &alone[i]);
     engine_close(g);
     for (size_t i = TEST_TSAN; i < (TEST_TSAN ? 2 : sizeof shapes / sizeof *shapes); i++) {
         v = variant(backend, TEST_TSAN ? 2 : 1 + ((int)i + turn) % 2, shapes[i].chunk);
@@ -425,8 +425,8 @@ static void test_errors(void)
         tell_alone(g, &texts[i], &alone[i]);
     const struct batch_config q = batch_of(g);
     int failed = 0, right = 1, errors = 0;
-    texts[4].n_twins = 0;
-    texts[4].twins = NULL;
+    texts[4].n_siblings = 0;
+    texts[4].siblings = NULL;
     memset(together, 0, sizeof together);
     CHECK(batch_init(&b, &q, &e) == 0);
     for (int i = 0; i < TEXTS; i++)
@@ -447,8 +447,8 @@ static void test_errors(void)
     t.n_prompt = ES_CTX + 1;
     CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "context"));
     t = texts[0];
-    t.twins = twins;
-    t.n_twins = TWINS;
+    t.siblings = siblings;
+    t.n_siblings = TWINS;
     CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "2 sequences"));
     /* A token that there is not ends its text alone. */
     int32_t bad[] = { 1, 2, ES_VOCAB };

@@ -103,7 +103,7 @@ static int least_of(const void *of, const struct floor_ask *a, uint64_t *bytes, 
     return r;
 }
 
-int floor_ask(const struct floor_model *m, const struct layouts_wish *w, const struct floor_ask *a, uint64_t *bytes, struct err *e)
+int floor_ask(const struct floor_model *m, const struct layouts_options *w, const struct floor_ask *a, uint64_t *bytes, struct err *e)
 {
     struct budget_model *b = malloc(2 * sizeof *b); /* shapes of 32 kinds each */
     struct layout of[LAYOUTS_MOST];

@@ -30,7 +30,7 @@ int floor_context(const struct model_hparams *h, int asked);
 
 /* Least memory of any layout that the wish allows, without predictors: one thread, one read in flight, one token a pass, nothing
  * resident; *bytes is filled in either case. ERR_INFEASIBLE where it is more than the ask's limit. */
-int floor_ask(const struct floor_model *m, const struct layouts_wish *w, const struct floor_ask *a, uint64_t *bytes, struct err *e);
+int floor_ask(const struct floor_model *m, const struct layouts_options *w, const struct floor_ask *a, uint64_t *bytes, struct err *e);
 
 /* What would do in place of what was asked for; 0: none would. */
 struct floor_near {

@@ -61,7 +61,7 @@ uint64_t layouts_file_bytes(const struct layouts_source *m, const struct layout 
 }
 
 /* The layout padded, packed or both, as the wish has it; packed only where that makes the file smaller. */
-static int add(const struct layouts_source *m, const struct layouts_wish *w, enum layout_form form, struct layout *out, int *n,
+static int add(const struct layouts_source *m, const struct layouts_options *w, enum layout_form form, struct layout *out, int *n,
                struct err *e)
 {
     struct layout l, packed;
@@ -78,13 +78,13 @@ static int add(const struct layouts_source *m, const struct layouts_wish *w, enu
     return 0;
 }
 
-int layouts_is_dense(const struct layouts_source *m, const struct layouts_wish *w)
+int layouts_is_dense(const struct layouts_source *m, const struct layouts_options *w)
 {
     return w->mode == PLAN_DENSE || (w->mode < 0 && !nn_is_sparse(m->h));
 }
 
 /* Tiles are what loses nothing in dense mode: other forms are planned there when they, or a type of Down, are asked for. */
-int layouts_all(const struct layouts_source *m, const struct layouts_wish *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e)
+int layouts_all(const struct layouts_source *m, const struct layouts_options *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e)
 {
     int r = 0;
     /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is

@@ -29,7 +29,7 @@ uint64_t layouts_file_bytes(const struct layouts_source *m, const struct layout 
 
 /* What is asked for; a zeroed one with LAYOUTS_ANY in place of its first four: nothing. */
 #define LAYOUTS_ANY (-1)
-struct layouts_wish {
+struct layouts_options {
     int mode;                   /* a plan_mode, or -1 */
     int form;                   /* a layout_form, or -1 */
     int packed;                 /* 0, 1, or -1 */
@@ -39,9 +39,9 @@ struct layouts_wish {
 
 /* Layouts worth comparing; at most LAYOUTS_MOST. */
 #define LAYOUTS_MOST 8
-int layouts_all(const struct layouts_source *m, const struct layouts_wish *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e);
+int layouts_all(const struct layouts_source *m, const struct layouts_options *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e);
 
 /* Does the wish, or else the model's activation, mean dense mode? */
-int layouts_is_dense(const struct layouts_source *m, const struct layouts_wish *w);
+int layouts_is_dense(const struct layouts_source *m, const struct layouts_options *w);
 
 #endif

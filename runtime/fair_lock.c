@@ -1,8 +1,8 @@
-#include "runtime/turn.h"
+#include "runtime/fair_lock.h"
 
 #include <errno.h>
 
-void turn_init(struct turn *t)
+void fair_lock_init(struct fair_lock *t)
 {
     pthread_mutexattr_t checked;
     pthread_mutexattr_init(&checked);
@@ -13,26 +13,26 @@ void turn_init(struct turn *t)
     atomic_init(&t->n_claims, 0);
 }
 
-void turn_done(struct turn *t)
+void fair_lock_done(struct fair_lock *t)
 {
     pthread_cond_destroy(&t->given);
     pthread_mutex_destroy(&t->lock);
 }
 
-void turn_take(struct turn *t)
+void fair_lock_take(struct fair_lock *t)
 {
     pthread_mutex_lock(&t->lock);
     while (atomic_load(&t->n_claims))
         pthread_cond_wait(&t->given, &t->lock);
 }
 
-void turn_give(struct turn *t)
+void fair_lock_give(struct fair_lock *t)
 {
     pthread_cond_broadcast(&t->given);
     pthread_mutex_unlock(&t->lock);
 }
 
-int turn_claim(struct turn *t)
+int fair_lock_claim(struct fair_lock *t)
 {
     atomic_fetch_add(&t->n_claims, 1);
     int own = pthread_mutex_lock(&t->lock) == EDEADLK;

@@ -11,7 +11,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define OPEN_WAIT_MS 2000
+#define OPEN_LOOK_MS 50
 
 static const char says[] = "\nconsumed by pack ";
 
@@ -74,13 +78,19 @@ static int in_store(const char *path)
     return slash && !strcmp(slash + 1, "blobs");
 }
 
-/* 1: another process, or descriptor, has it open; 0: none, or there is no knowing. */
+/* 1: another process, or descriptor, has it open; 0: none, or there is no knowing. One that was killed lets go when the system has
+ * taken its memory back: it is waited for. */
 static int open_elsewhere(int fd)
 {
-    int r = fcntl(fd, F_SETLEASE, F_WRLCK), sys = errno;
-    if (r == 0)
-        fcntl(fd, F_SETLEASE, F_UNLCK);
-    return r < 0 && sys == EAGAIN;
+    const struct timespec moment = { 0, 1000000 * OPEN_LOOK_MS };
+    for (int ms = 0;; ms += OPEN_LOOK_MS) {
+        int r = fcntl(fd, F_SETLEASE, F_WRLCK), sys = errno;
+        if (r == 0)
+            fcntl(fd, F_SETLEASE, F_UNLCK);
+        if (r == 0 || sys != EAGAIN || ms >= OPEN_WAIT_MS)
+            return r < 0 && sys == EAGAIN;
+        nanosleep(&moment, NULL);
+    }
 }
 
 /* Asked of a file without a name beside it, so that the file's times stay; of itself, behind its end, where there is none. */

@@ -4,7 +4,7 @@
 . tests/tap.sh
 scratch
 tree=$tmp/tree
-mkdir -p "$tree"/{common/{base,offline},profiler,planner,packer,runtime/io,server,driver,datasets/{tools,synth},schemas,tests,scripts}
+mkdir -p "$tree"/{common/{base,offline},profiler/probe,planner,packer,runtime/io,server,driver,quantizer,datasets/{tools,synth},schemas,tests,scripts}
 for f in GNUmakefile */module.mk */*/module.mk scripts/*.mk common/base/version.h; do
     [ ! -e "$f" ] || cp "$f" "$tree/$f"
 done

@@ -48,7 +48,7 @@ check "thermo-pack says by whom" says 5 "$by" "$pack" pack --model "$eaten" --tr
 check "thermo-profile" says 5 "$by" "$BIN/thermo-profile" trace --model "$eaten" --prompts datasets/prompts/stories-profile.csv --out "$tmp/no"
 check "thermo-plan" says 5 "$by" "$BIN/thermo-plan" solve --model "$eaten" --memory 64MiB
 check "thermocline" says 5 "$by" "$BIN/thermocline" "$eaten" --cache "$tmp/cache" -p x --tokens 1
-check "gguf-make" says 5 "$by" "$BIN/gguf-make" requant --type q8_0 "$eaten" "$tmp/no"
+check "thermo-quantize" says 5 "$by" "$BIN/thermo-quantize" "$eaten" "$tmp/no" q8_0
 check "thermo-run" says 3 "a pack has consumed" "$BIN/thermo-run" generate --model "$eaten" --plan "$tmp/dense.json" -p x
 check "people" sh -c 'tail -n 1 "$1" | grep -qx "consumed by pack $2"' - "$eaten" "$tmp/dense-out"
 check "another --out is refused" says 5 "$by, or is being" run dense "$eaten" "$tmp/other"

@@ -251,7 +251,7 @@ s, p = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]
 l = {**p['decisions']['limits'][0], **p['predictions']['limits'][0]}
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
 assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
-assert [h['work'] for h in s['engine']['heights']] == ['all']
+assert {h['work'] for h in s['engine']['heights']} == {'all'} # one height, or another for prompts
 assert s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']
 END
     }

@@ -8,7 +8,7 @@ objects='common/base/err.o common/base/hash.o common/base/log.o'
 # built FOLDER UMASK TZ: a copy of what these modules need, and an archive of them.
 built()
 {
-    mkdir -p "$1" && cp -r GNUmakefile common datasets docs planner profiler packer runtime server driver schemas scripts "$1" && mkdir "$1/tests" &&
+    mkdir -p "$1" && cp -r GNUmakefile common datasets docs planner profiler packer runtime server driver quantizer schemas scripts "$1" && mkdir "$1/tests" &&
         cp tests/module.mk "$1/tests" || return 1
     (
         umask "$2"

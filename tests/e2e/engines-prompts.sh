@@ -25,6 +25,8 @@ out = csv.writer(sys.stdout, lineterminator='\n')
 bw = max(float(r[4]) for r in rows if r[1] == 'memory' and 'engines=cpu;' in r[2] and 'seq' in r[2] and r[3] == 'bytes_per_s')
 threads = max(int(r[2].split('threads=')[1]) for r in rows if r[1] == 'memory')
 for r in rows:
+    if r[1] == 'storage' and storage != 1 and r[3] == 'samples':
+        continue
     if r[1] == 'storage' and storage != 1 and r[3] != 'page_bytes':
         r[4] = repr(float(r[4]) * storage if r[3].startswith('bytes_per_s') else float(r[4]) / storage)
     out.writerow([name if r[0] == 'test' else r[0]] + r[1:])

@@ -8,5 +8,6 @@ int cmd_list(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_remove(int argc, char **argv);
 int cmd_du(int argc, char **argv);
+int cmd_import(int argc, char **argv);
 
 #endif

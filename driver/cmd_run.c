@@ -127,53 +127,12 @@ static int parse(struct drive *d, int argc, char **argv, struct err *e)
 
 /* ---- where things are ---- */
 
-static int folder_of_self(char out[DRIVE_PATH], struct err *e)
-{
-    ssize_t n = readlink("/proc/self/exe", out, DRIVE_PATH - 1);
-    if (n <= 0)
-        return err_sys(e, ERR_SYS, "cannot read /proc/self/exe");
-    out[n] = '\0';
-    char *slash = strrchr(out, '/');
-    *(slash ? slash : out) = '\0';
-    return 0;
-}
-
-static int has_programs(const char *dir)
-{
-    char path[DRIVE_PATH + 32];
-    snprintf(path, sizeof path, "%s/thermo-profile", dir);
-    return access(path, X_OK) == 0;
-}
-
-/* BIN, our own folder, PATH. */
-static int find_programs(struct drive *d, struct err *e)
-{
-    const char *bin = getenv("BIN"), *path = getenv("PATH");
-    char own[DRIVE_PATH];
-    int r = folder_of_self(own, e);
-    if (r < 0)
-        return r;
-    if (bin && *bin) {
-        r = drive_path(d->programs, e, "%s", bin);
-        return r == 0 && !has_programs(bin) ? err_set(e, ERR_SYS, "no programs in '%s' (BIN)", bin) : r;
-    }
-    if (has_programs(own))
-        return drive_path(d->programs, e, "%s", own);
-    while (path && *path) {
-        size_t n = strcspn(path, ":");
-        if (n && (r = drive_path(d->programs, e, "%.*s", (int)n, path)) == 0 && has_programs(d->programs))
-            return 0;
-        path += n + (path[n] == ':');
-    }
-    return err_set(e, ERR_SYS, "thermo-profile is neither in '%s' nor in PATH: run make first, or install the package thermocline", own);
-}
-
 /* Installed beside us, or a checkout's. */
 static int find_prompts(struct drive *d, struct err *e)
 {
     static const char *const places[] = { "../share/thermocline/datasets", "../../datasets", "../../../datasets" };
     char own[DRIVE_PATH];
-    int r = folder_of_self(own, e);
+    int r = drive_folder_of_self(own, e);
     if (r < 0 || d->prompts)
         return r < 0 ? r : drive_path(d->prompts_file, e, "%s", d->prompts);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
@@ -291,6 +250,10 @@ static int answer(struct drive *d, struct err *e)
 /* A word without a dot or a slash that names nothing may have been meant as a command. */
 static int is_file(const struct drive *d, struct err *e)
 {
+    struct stat st;
+    if (stat(d->model, &st) == 0 && S_ISDIR(st.st_mode))
+        return err_set(e, ERR_USAGE, "'%s' is a folder: give a GGUF file in it; of a published model (config.json and *.safetensors) "
+                       "'thermocline import %s' makes one", d->model, d->model);
     if (access(d->model, F_OK) == 0 || strpbrk(d->model, "./"))
         return 0;
     return err_set(e, ERR_USAGE, "'%s' is neither a file nor a command; 'thermocline --help' lists commands", d->model);
@@ -299,7 +262,7 @@ static int is_file(const struct drive *d, struct err *e)
 static int drive(struct drive *d, struct err *e)
 {
     int r;
-    if ((r = store_root(d->cache, d->root, e)) < 0 || (r = is_file(d, e)) < 0 || (r = find_programs(d, e)) < 0 ||
+    if ((r = store_root(d->cache, d->root, e)) < 0 || (r = is_file(d, e)) < 0 || (r = drive_find_programs(d, e)) < 0 ||
         (r = find_prompts(d, e)) < 0 || (r = store_model(d, e)) < 0)
         return r;
     if (!d->prompt && !d->serve && d->tokens == INT_MIN && !d->has_template)

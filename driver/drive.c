@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int drive_path(char out[DRIVE_PATH], struct err *e, const char *fmt, ...)
 {
@@ -75,4 +76,44 @@ int drive_asks(const struct drive *d, const char *program, const char *command, 
     free(text);
     words_done(&w);
     return r;
+}
+
+int drive_folder_of_self(char out[DRIVE_PATH], struct err *e)
+{
+    ssize_t n = readlink("/proc/self/exe", out, DRIVE_PATH - 1);
+    if (n <= 0)
+        return err_sys(e, ERR_SYS, "cannot read /proc/self/exe");
+    out[n] = '\0';
+    char *slash = strrchr(out, '/');
+    *(slash ? slash : out) = '\0';
+    return 0;
+}
+
+static int has_programs(const char *dir)
+{
+    char path[DRIVE_PATH + 32];
+    snprintf(path, sizeof path, "%s/thermo-profile", dir);
+    return access(path, X_OK) == 0;
+}
+
+int drive_find_programs(struct drive *d, struct err *e)
+{
+    const char *bin = getenv("BIN"), *path = getenv("PATH");
+    char own[DRIVE_PATH];
+    int r = drive_folder_of_self(own, e);
+    if (r < 0)
+        return r;
+    if (bin && *bin) {
+        r = drive_path(d->programs, e, "%s", bin);
+        return r == 0 && !has_programs(bin) ? err_set(e, ERR_SYS, "no programs in '%s' (BIN)", bin) : r;
+    }
+    if (has_programs(own))
+        return drive_path(d->programs, e, "%s", own);
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        if (n && (r = drive_path(d->programs, e, "%.*s", (int)n, path)) == 0 && has_programs(d->programs))
+            return 0;
+        path += n + (path[n] == ':');
+    }
+    return err_set(e, ERR_SYS, "thermo-profile is neither in '%s' nor in PATH: run make first, or install the package thermocline", own);
 }

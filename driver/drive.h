@@ -57,6 +57,10 @@ const char *drive_purpose(const struct drive *d);
 /* PROGRAM's command line begins with its path. */
 void drive_program(const struct drive *d, struct words *w, const char *program);
 
+/* Where the programs are, into d->programs: BIN, our own folder, PATH. */
+int drive_find_programs(struct drive *d, struct err *e);
+int drive_folder_of_self(char out[DRIVE_PATH], struct err *e);
+
 /* What PROGRAM COMMAND --json says of a file, and a hash of it but for the program's version. Either output may be
  * NULL. ERR_INPUT where it fails. */
 struct js;

@@ -12,6 +12,7 @@ int main(int argc, char **argv)
     static const struct opt_command commands[] = {
         { "run", cmd_run, "answer at a prompt, or -p TEXT: what a line without a command does" },
         { "serve", cmd_serve, "answer requests by HTTP, with thermo-serve" },
+        { "import", cmd_import, "make a GGUF file of a published model's folder, by llama.cpp's converter" },
         { "list", cmd_list, "list what the cache holds" },
         { "show", cmd_show, "show what it holds of a model" },
         { "remove", cmd_remove, "remove that" },

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define CONVERT "convert it to GGUF with llama.cpp's convert_hf_to_gguf.py, or download a GGUF of the model"
+#define CONVERT "convert it to GGUF with 'thermocline import FOLDER' (llama.cpp's convert_hf_to_gguf.py), or download a GGUF of the model"
 #define UNPACK  "unpack it first"
 #define AGAIN   "download the file again, from its own link"
 

@@ -65,7 +65,7 @@ static int parse(struct import *m, int argc, char **argv, struct err *e)
     const struct opt_usage usage = {
         .program = "thermocline import", .synopsis = "DIR",
         .about = "Make a GGUF file of a model as it is published: a folder with config.json and *.safetensors. It is converted by "
-                 "llama.cpp's " SCRIPT ", which Python's package gguf goes with; nothing is downloaded. 'thermocline FILE.gguf' then runs it.",
+                 "llama.cpp's " SCRIPT ", which needs Python's package gguf; nothing is downloaded. 'thermocline FILE.gguf' then runs it.",
         .examples = "  thermocline import Qwen3-0.6B --converter llama.cpp/" SCRIPT "\n"
                     "  thermocline import Qwen3-0.6B --type Q4_K_M --out qwen.gguf\n",
         .files = "r",

@@ -188,7 +188,7 @@ FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZ
 # The parsers, and what they name, are in these; a target that needs more says so when it is linked.
 FUZZ_LIBS    := $(B)/tests/fuzz/parsers.a
 FUZZ_OBJS    := $(filter-out %/main.o %/args.o $(B)/planner/cmd_% $(B)/planner/report/%,$(call objs,planner)) \
-                $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
+                $(filter %/results.o,$(call objs,runtime)) $(filter %/table.o %/layouts.o %/floor.o,$(call objs,common/offline)) $(filter-out $(B)/common/cli/%,$(call objs,common))
 # Lines that the runtime reads: planner and runtime have a module of the same name each.
 FUZZ_LINES   := $(addprefix tests/fuzz/fuzz_,answers.c ask.c calls.c chat.c kv.c mask.c request.c)
 FUZZ_RUNTIME := $(B)/tests/fuzz/runtime.a

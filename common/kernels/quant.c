@@ -2,6 +2,7 @@
  * file we write is tested against. Quantisation follows the published GGML recipes to the rounding,
  * so that a tensor quantised here equals one quantised by the usual tools. All loads and stores go
  * through memcpy or bytes.h: rows in a packed file have no alignment. */
+#include "common/base/inline.h"
 #include "common/kernels/quant_impl.h"
 
 #include <math.h>
@@ -94,7 +95,7 @@ static void bf16_quant(void *out, const float *in, size_t n)
         bytes_put16((uint8_t *)out + 2 * i, quant_f32_to_bf16(in[i]));
 }
 
-static void q8_0_dequant(float *out, const void *in, size_t n)
+AVX2_TOO static void q8_0_dequant(float *out, const void *in, size_t n)
 {
     const uint8_t *b = in;
     for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q8_0)) {
@@ -119,7 +120,7 @@ static int round_clamped(float v, float lo, float hi)
 }
 
 /* d = max|x| / 127, q = x / d rounded half away from zero. */
-static void q8_0_quant(void *out, const float *in, size_t n)
+AVX2_TOO static void q8_0_quant(void *out, const float *in, size_t n)
 {
     uint8_t *b = out;
     for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q8_0)) {
@@ -139,7 +140,7 @@ static void q8_0_quant(void *out, const float *in, size_t n)
     }
 }
 
-static void q4_0_dequant(float *out, const void *in, size_t n)
+AVX2_TOO static void q4_0_dequant(float *out, const void *in, size_t n)
 {
     const uint8_t *b = in;
     for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q4_0)) {
@@ -152,7 +153,7 @@ static void q4_0_dequant(float *out, const void *in, size_t n)
 }
 
 /* The element of largest magnitude becomes exactly -8: d = x_max / -8, q = floor(x / d + 8.5). */
-static void q4_0_quant(void *out, const float *in, size_t n)
+AVX2_TOO static void q4_0_quant(void *out, const float *in, size_t n)
 {
     uint8_t *b = out;
     for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q4_0)) {

@@ -111,9 +111,9 @@ static void text(const struct pack *p, int tensors)
     if (h->n_experts)
         print(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     if (model_has_alone(h))
-        print("; %d block%s without a FFN", h->n_leading_dense, h->n_leading_dense == 1 ? "" : "s");
-    else if (h->n_leading_dense)
-        print("; %d layer%s before them, FFN of %d in memory", h->n_leading_dense, h->n_leading_dense == 1 ? "" : "s", h->n_ff_lead);
+        print("; %d block%s without a FFN", h->n_lead, h->n_lead == 1 ? "" : "s");
+    else if (h->n_lead)
+        print("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
     if (h->mtp)
         print("; block %d of its model, a layer for multi-token prediction", h->mtp);
     print("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
@@ -260,8 +260,8 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_str(m, "name", p->h.name);
     js_set_str(m, "arch", p->h.arch);
     js_set_int(m, "n_layers", p->h.n_layers);
-    if (p->h.n_leading_dense)
-        js_set_int(m, "n_leading_dense", p->h.n_leading_dense);
+    if (p->h.n_lead)
+        js_set_int(m, "n_lead", p->h.n_lead);
     if (p->h.mtp)
         js_set_int(m, "mtp_block", p->h.mtp);
     js_set_int(m, "d_model", p->h.d_model);

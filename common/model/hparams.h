@@ -93,7 +93,7 @@ static inline int model_ends(const struct model_hparams *h)
 /* Layers that a token passes. */
 static inline int model_depth(const struct model_hparams *h)
 {
-    return h->n_layers + h->n_leading_dense;
+    return h->n_layers + h->n_lead;
 }
 
 /* Is it one of those before the experts' layers? */
@@ -118,7 +118,7 @@ static inline int model_layer_at(const struct model_hparams *h, int i)
 {
     int alone = 0;
     if (!model_has_alone(h))
-        return i < h->n_leading_dense ? h->n_layers + i : i - h->n_leading_dense;
+        return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
     for (int k = 0; k < i; k++)
         alone += model_letter_is_alone(h->blocks[k]);
     return model_letter_is_alone(h->blocks[i]) ? h->n_layers + alone : i - alone;
@@ -129,7 +129,7 @@ static inline int model_block_of(const struct model_hparams *h, int layer)
 {
     int i = 0, left = model_is_lead(h, layer) ? layer - h->n_layers : layer;
     if (!model_has_alone(h))
-        return model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_leading_dense;
+        return model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead;
     while (i + 2 < MODEL_MAX_BLOCKS && (model_letter_is_alone(h->blocks[i]) != model_is_lead(h, layer) || left-- > 0))
         i++;
     return i;
@@ -158,7 +158,7 @@ static inline int model_blocks_fit(const struct model_hparams *h)
         h->kv_rank)
         return 0;
     return strspn(h->blocks, "acm") == strlen(h->blocks) ||
-           (strspn(h->blocks, "AMF") == strlen(h->blocks) && model_count_alone(h) == h->n_leading_dense);
+           (strspn(h->blocks, "AMF") == strlen(h->blocks) && model_count_alone(h) == h->n_lead);
 }
 
 /* Are there layers with a state in place of keys and values? Is it one? */

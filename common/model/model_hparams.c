@@ -177,8 +177,8 @@ static void read_layers(struct reader *rd, struct model_hparams *h)
     if (!rd->a->lead || rd->r < 0)
         return;
     h->n_nextn = read_int(rd, "nextn_predict_layers", 0, h->n_layers - 1, 0);
-    h->n_leading_dense = read_int(rd, "leading_dense_block_count", 0, h->n_layers - h->n_nextn - 1, 0);
-    h->n_layers -= h->n_nextn + h->n_leading_dense;
+    h->n_lead = read_int(rd, "leading_dense_block_count", 0, h->n_layers - h->n_nextn - 1, 0);
+    h->n_layers -= h->n_nextn + h->n_lead;
 }
 
 static const char mtp_key[] = "thermocline.mtp";
@@ -199,7 +199,7 @@ static void take_mtp(struct reader *rd, int given, struct model_hparams *h)
                         gguf_name(rd->g), arch_key(rd, "nextn_predict_layers"));
     h->mtp = model_depth(h);
     h->n_layers = 1;
-    h->n_leading_dense = h->n_nextn = 0;
+    h->n_lead = h->n_nextn = 0;
 }
 
 /* Element i of a key that has one value, or one for each layer. */
@@ -267,8 +267,8 @@ static int read_blocks(struct reader *rd, struct model_hparams *h)
         kv = heads > 0 ? heads : kv;
         h->blocks[i] = (heads > 0 ? "aaA" : "cmM")[rd->a->ssm];
     }
-    h->n_leading_dense = rd->a->ssm == 2 ? model_count_alone(h) : h->n_leading_dense;
-    h->n_layers = n - h->n_leading_dense;
+    h->n_lead = rd->a->ssm == 2 ? model_count_alone(h) : h->n_lead;
+    h->n_layers = n - h->n_lead;
     if (rd->r == 0 && h->n_layers < 1)
         refuse(rd, "feed_forward_length", "0 everywhere", "some block must be a FFN");
     if (rd->r == 0 && rd->a->ssm && strpbrk(h->blocks, "mM"))
@@ -340,7 +340,7 @@ static void read_widths(struct reader *rd, struct model_hparams *h)
     if (rd->r == 0 && (first < 1 || h->n_ff < 1))
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is 0", gguf_name(rd->g), arch_key(rd, key));
     if (rd->r == 0 && lead < n) {
-        h->n_leading_dense = lead;
+        h->n_lead = lead;
         h->n_ff_lead = first;
         h->n_layers -= lead;
     }
@@ -709,7 +709,7 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
         read_shared(rd, h);
     check_norm(rd, h);
     if (rd->a->lead) {
-        h->n_ff_lead = h->n_leading_dense > 0 && !model_has_alone(h) ? dense : 0;
+        h->n_ff_lead = h->n_lead > 0 && !model_has_alone(h) ? dense : 0;
         h->select_bias = h->router == MODEL_ROUTER_SIGMOID_TOPK ? rd->a->select_bias : 0;
         h->expert_scale = read_factor(rd, "expert_weights_scale");
         read_groups(rd, h);

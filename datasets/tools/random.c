@@ -297,7 +297,7 @@ static int add_nextn(struct make *m, const struct model_hparams *h, const struct
     uint64_t d = (uint64_t)h->d_model;
     struct model_hparams last = *h;
     int r = 0;
-    last.n_leading_dense = blk; /* layer 0 is the file's blk then */
+    last.n_lead = blk; /* layer 0 is the file's blk then */
     last.full_period = 0; /* attention */
     for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
         if (model_role_is_per_layer((enum model_role)role))

@@ -20,7 +20,7 @@ static double gated(int t, int c)
 
 int main(void)
 {
-    const struct model_hparams h = { .n_layers = 4, .n_leading_dense = 2, .n_ff_lead = 8, .d_model = D, .conv_width = WIDTH, .n_heads = 1,
+    const struct model_hparams h = { .n_layers = 4, .n_lead = 2, .n_ff_lead = 8, .d_model = D, .conv_width = WIDTH, .n_heads = 1,
                                      .n_kv_heads = 1, .head_dim = 4, .n_experts = 2, .n_experts_used = 1, .blocks = "acacca" };
     static float bcx[3 * D], y[D], w[D * WIDTH], state[(WIDTH - 1) * D];
     struct op_need need;
@@ -55,12 +55,12 @@ int main(void)
     CHECK(place[0] == 0 && place[1] == 0 && place[2] == 1 && place[3] == 1 && place[4] == 2 && place[5] == 2);
     CHECK(model_blocks_fit(&h));
     /* Blocks of one sublayer: those without a FFN are numbered after the others. */
-    struct model_hparams alone = { .n_layers = 3, .n_leading_dense = 4, .blocks = "MFAMFMF" };
+    struct model_hparams alone = { .n_layers = 3, .n_lead = 4, .blocks = "MFAMFMF" };
     static const int order[] = { 3, 0, 4, 5, 1, 6, 2 };
     for (int i = 0; i < 7; i++)
         CHECK(model_layer_at(&alone, i) == order[i] && model_block_of(&alone, order[i]) == i);
     CHECK(model_blocks_fit(&alone) && model_is_recurrent(&alone, 3) && model_has_kv(&alone, 4) && !model_has_kv(&alone, 1));
-    alone.n_layers = 4, alone.n_leading_dense = 3;
+    alone.n_layers = 4, alone.n_lead = 3;
     CHECK(!model_blocks_fit(&alone));
     struct model_hparams bad = h;
     strcpy(bad.blocks, "acacc");

@@ -414,7 +414,7 @@ static void mtp(void)
     char name[64];
     uint64_t d[4];
     CHECK_MSG(hparams_given(ed, &given, &h) == 0, "%s", e.msg);
-    CHECK(h.mtp == 5 && h.n_layers == 1 && h.n_leading_dense == 0 && h.n_nextn == 0 && model_depth(&h) == 1 &&
+    CHECK(h.mtp == 5 && h.n_layers == 1 && h.n_lead == 0 && h.n_nextn == 0 && model_depth(&h) == 1 &&
           h.n_ff_lead == 0 && h.n_experts == 8);
     CHECK(model_tensor_name(&h, MODEL_ATTN_Q, 0, name, sizeof name) == 0 && !strcmp(name, "blk.5.attn_q.weight"));
     CHECK(model_tensor_name(&h, MODEL_FFN_UP, 0, name, sizeof name) == 0 && !strcmp(name, "blk.5.ffn_up_exps.weight"));
@@ -443,7 +443,7 @@ static void lead(void)
     CHECK_MSG(ok, "%s", e.msg);
     if (!ok)
         return;
-    CHECK(h.n_layers == 3 && h.n_leading_dense == 2 && h.n_nextn == 1 && model_depth(&h) == 5 && h.n_ff == 32 && h.n_ff_lead == 256);
+    CHECK(h.n_layers == 3 && h.n_lead == 2 && h.n_nextn == 1 && model_depth(&h) == 5 && h.n_ff == 32 && h.n_ff_lead == 256);
     CHECK(h.router == MODEL_ROUTER_SIGMOID_TOPK && h.n_groups == 4 && h.n_groups_used == 2 && h.expert_scale == 2.5f);
     CHECK(h.n_ff_shared == 32 && !h.shared_gated && h.n_rot == 8 && h.select_bias == 1);
     lead_names(&h);
@@ -457,7 +457,7 @@ static void lead(void)
     CHECK(glm("glm4moe.expert_shared_count", 'u', 1e6, &h) == ERR_LIMIT && says("expert_shared_count"));
     CHECK(glm("glm4moe.rope.dimension_sections", 'u', 1, &h) == ERR_UNSUPPORTED && says("rope.dimension_sections"));
     CHECK(glm("glm4moe.expert_gating_func", '-', 0, &h) == 0 && h.router == MODEL_ROUTER_SIGMOID_TOPK);
-    CHECK(glm("glm4moe.leading_dense_block_count", '-', 0, &h) == 0 && h.n_leading_dense == 0 && h.n_ff_lead == 0);
+    CHECK(glm("glm4moe.leading_dense_block_count", '-', 0, &h) == 0 && h.n_lead == 0 && h.n_ff_lead == 0);
 }
 
 /* The keys of DeepSeek-V2 that no other has; an edit of one. */

@@ -1,6 +1,7 @@
 /* Traces: what is written is read back; the content hash depends on content alone; shards merge into what an
  * undivided run writes; shards that do not belong together are refused; the counting of observe.c agrees
  * with the definition of batches. */
+#include "common/offline/trace/trace_fields.h"
 #include "common/offline/trace/trace_merge.h"
 #include "common/offline/trace/trace_write.h"
 
@@ -343,8 +344,22 @@ static void interrupted(void)
     trace_close(t);
 }
 
+/* Every attribute of the table is one of schemas/trace.md, by name and group: renaming a member renames a key of the format. */
+static void documented(void)
+{
+    char *doc, row[160];
+    size_t len;
+    CHECK(file_slurp("schemas/trace.md", 1 << 20, &doc, &len, &e) == 0);
+    for (int i = 0; i < trace_n_fields; i++) {
+        snprintf(row, sizeof row, "\n| %s | %s | ", trace_fields[i].group, trace_fields[i].name);
+        CHECK_MSG(strstr(doc, row), "schemas/trace.md has no row%s", row);
+    }
+    free(doc);
+}
+
 int main(void)
 {
+    documented();
     test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
     if (!mkdtemp(dir))
         return 1;

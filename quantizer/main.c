@@ -19,8 +19,7 @@ static const struct opt_usage usage = {
     "the first shard, and OUT is one file. TYPE is one of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q2_K_S, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, "
     "Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, IQ4_NL, IQ4_XS, MXFP4_MOE, MXFP4, F16, BF16, F32. Matrices where errors cost most get more bits by the "
     "rule that llama.cpp's llama-quantize publishes: in Q4_K_M the output, and half of attn_v and ffn_down, are Q6_K. Vectors, norms and "
-    "routers are copied. "
-    "Memory stays at some tens of MiB, whatever the model's size.",
+    "routers are copied. Memory stays at some tens of MiB, whatever the model's size.",
     "  thermo-quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
     "  thermo-quantize --imatrix imatrix.gguf model-bf16.gguf model-q3_k_m.gguf Q3_K_M\n"
     "  thermo-quantize --tensor-type 'blk\\.[01]\\.=q8_0' model-f16.gguf out.gguf Q4_K_S\n",

@@ -3,8 +3,7 @@
 
 /* A model's matrices in another type, into a new file. Keys are copied but for those that speak of types (general.file_type,
  * general.quantization_version, quantize.imatrix.*) and of shards; what mix_leaves says of stays bit for bit. Memory: pieces of a few MiB,
- * and the importance matrix of one tensor. The
- * file appears whole or not at all. */
+ * and the importance matrix of one tensor. The file appears whole or not at all. */
 #include "common/base/err.h"
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"

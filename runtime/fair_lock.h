@@ -1,7 +1,8 @@
-#ifndef RUNTIME_TURN_H
-#define RUNTIME_TURN_H
+#ifndef RUNTIME_FAIR_LOCK_H
+#define RUNTIME_FAIR_LOCK_H
 
-/* One at a time has what a turn is for: who takes it again and again, and who claims it now and then, and would otherwise wait for ever. */
+/* A lock for a thread that takes it again and again, and others that claim it now and then: a plain mutex would let them wait for ever.
+ * Claims go first. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,8 +14,8 @@ struct fair_lock {
 
 void fair_lock_init(struct fair_lock *t);
 void fair_lock_done(struct fair_lock *t);
-void fair_lock_take(struct fair_lock *t);  /* after those who claim it; goes by fair_lock_give */
+void fair_lock_take(struct fair_lock *t);  /* after those who claim it; fair_lock_give ends it */
 void fair_lock_give(struct fair_lock *t);
-int fair_lock_claim(struct fair_lock *t);  /* -1: the caller has it already; else it goes by fair_lock_give */
+int fair_lock_claim(struct fair_lock *t);  /* -1: the caller has it already; else fair_lock_give ends it */
 
 #endif

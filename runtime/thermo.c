@@ -2,7 +2,7 @@
  *
  *     submit (any thread)      prepares a request under `preparing`, then queues it under `lock`
  *     cancel (any thread)      sets a flag under `lock`
- *     resize (any thread)      between passes: it has the turn that a step gives up after each, and before others that want it
+ *     resize (any thread)      between passes: it claims the engine's lock, which a step gives up after each
  *     step (one thread)        takes what is queued, ends what is cancelled, offers paused tokens again, makes a pass
  *
  * The batch and all that is below it belong to the stepping thread. A place (struct place) is FREE, PREPARING (its submitter's), QUEUED or
@@ -18,6 +18,7 @@
 #include "common/plan/room.h"
 
 #include "runtime/engine/kv_prefix.h"
+#include "runtime/fair_lock.h"
 #include "runtime/follow.h"
 #include "runtime/generate.h"
 #include "runtime/identity.h"
@@ -25,7 +26,6 @@
 #include "runtime/report.h"
 #include "runtime/said.h"
 #include "runtime/thermo_impl.h"
-#include "runtime/fair_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,7 +91,7 @@ struct thermo {
     struct cancel own, *cancel;
     int pipe[2];
     struct follow *follow;  /* or NULL */
-    struct fair_lock engine_lock;       /* of who uses the engine; taken before: */
+    struct fair_lock engine_lock; /* of who uses the engine; taken before: */
     pthread_mutex_t lock, preparing;
     /* guarded by lock */
     struct place *first, *last;

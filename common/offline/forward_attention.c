@@ -151,7 +151,7 @@ static void turn_heads(void *ctx, int begin, int end, int worker)
     const struct forward *f = s->f;
     const struct model_hparams *h = &f->own;
     const struct nn_each_head absorb = { f->w[MODEL_ATTN_K_B], forward_tensor(f, MODEL_ATTN_K_B)->type, h->kv_rank, h->nope_dim, f->q_len,
-                                       (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
+                                         (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
     (void)worker;
     nn_each_head(f->b.q, f->b.made, s->n, begin, end, &absorb);
 }

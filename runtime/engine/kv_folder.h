@@ -15,7 +15,7 @@ struct kv_folder {
     char *path;
     int dir, lock;
     uint64_t most;
-    uint64_t all, serial;  /* bytes of records when it wrote last, and the number in the lock's file then */
+    uint64_t all, serial; /* bytes of records when it wrote last, and the number in the lock's file then */
     int known;           /* 1: these are */
 };
 

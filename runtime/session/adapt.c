@@ -12,9 +12,9 @@
 #define TRIAL    8      /* passes of a trial, up to ADAPT_TRIAL where they say that it is better but not yet clearly */
 #define EARLY    2      /* of which so many decide where they are clearly worse, by */
 #define WORSE    1.2
-#define SLOWER   0.15   /* than the baseline: something is wrong, where it is so in */
-#define FIRST_SLOW 3    /* the mean of another window, that begins with so many passes of this one */
-#define BETTER   0.06   /* than what is kept: taken, where it is so by as many standard errors: */
+#define SLOWER   0.15   /* mean of a window over the baseline, less 1: something may be wrong, and is where the next window says so, too */
+#define CARRIED  3      /* passes of the first window that begin the next one */
+#define BETTER   0.06   /* than what is kept: taken, if the difference is also SURE standard errors */
 #define SURE     1.8
 #define AS_GOOD  0.03   /* margin for the plan's own way */
 #define HOPE     1.25   /* times the level: what the plan has for a way, in its own terms, that may still be faster now */
@@ -223,6 +223,7 @@ static int trial(struct adapt *a)
 
 /* ---- watching ---- */
 
+/* The window has its last n passes alone. */
 static void forget_all_but(struct adapt *a, int n)
 {
     int from = a->filled - n;
@@ -238,7 +239,7 @@ static int watch(struct adapt *a)
         return a->used;
     int slow = is > a->taken * (1 + margin);
     if (slow && !a->slow)
-        forget_all_but(a, FIRST_SLOW);
+        forget_all_but(a, CARRIED);
     a->slow = slow ? a->slow + 1 : 0;
     if (a->slow)
         a->calm = a->passes;
@@ -287,13 +288,10 @@ int adapt_pass(struct adapt *a, const struct adapt_sample *s)
         return a->used;
     }
     double ratio = all / usual;
-    int most = trying ? ADAPT_TRIAL : ADAPT_WINDOW, at = a->filled < most ? a->filled : most - 1;
-    if (a->filled < most) {
-        a->filled++;
-    } else {
-        forget_all_but(a, at);
-        a->filled = most;
-    }
+    int most = trying ? ADAPT_TRIAL : ADAPT_WINDOW;
+    if (a->filled == most)
+        forget_all_but(a, most - 1);
+    int at = a->filled++;
     a->ratio[at] = ratio;
     for (int t = 0; t < PLAN_TERMS; t++)
         a->excess[at][t] = (float)((s->ns[t] - (double)base[t]) / usual);

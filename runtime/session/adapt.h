@@ -64,7 +64,7 @@ struct adapt {
     double noise;           /* distance of passes from their baseline that half of them have */
     int now, used;          /* the way that is kept; that of the next pass, another where it is tried */
     int skip;               /* passes that do not count yet */
-    int filled, slow;       /* passes in the window, of this way; in a row that were too slow */
+    int filled, slow;       /* passes in the window, of this way; windows in a row whose mean was too slow */
     double ratio[ADAPT_TRIAL];
     float excess[ADAPT_TRIAL][PLAN_TERMS];
     double level, level_se; /* of the way that is kept, in baselines, when trying began, and its standard error; */

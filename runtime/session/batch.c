@@ -33,7 +33,7 @@ static int pages_of(int positions)
     return (positions + SCHEDULE_KV_PAGE - 1) / SCHEDULE_KV_PAGE;
 }
 
-/* Twins that have no session yet. */
+/* Siblings that have no session yet. */
 static int followers(const struct batch_text *t)
 {
     return t->n_made > 0 ? 0 : t->n_siblings;
@@ -252,7 +252,7 @@ static void give_way(struct batch *b, struct batch_text *t)
     b->gave_way++;
 }
 
-/* Twins of a text whose prompt nobody has read to its end have no session, and end with it. */
+/* Siblings of a text whose prompt nobody has read to its end have no session, and end with it. */
 static void end(struct batch *b, struct batch_text *t, enum batch_end how, const struct err *why)
 {
     struct batch_text *sibling = t->state == DECODES || !followers(t) ? NULL : t->siblings;

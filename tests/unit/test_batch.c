@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-enum { TEXTS = 9, TWINS = 2, PROMPT_MAX = 44, MADE_MAX = 18 };
+enum { TEXTS = 9, SIBLINGS = 2, PROMPT_MAX = 44, MADE_MAX = 18 };
 
 static const struct io_backend *const backends[] = { &io_pread_backend, &io_uring_backend, &io_delay_backend };
 
@@ -24,8 +24,8 @@ struct story {
 };
 
 static int32_t prompts[TEXTS][PROMPT_MAX];
-static struct batch_text texts[TEXTS], siblings[TWINS];
-static struct story alone[TEXTS + TWINS], together[TEXTS + TWINS];
+static struct batch_text texts[TEXTS], siblings[SIBLINGS];
+static struct story alone[TEXTS + SIBLINGS], together[TEXTS + SIBLINGS];
 static int gave_way[2]; /* in exact, in predicted mode */
 static int shared; /* texts whose prompts others had read in part */
 static struct guess_stats guessed;
@@ -69,13 +69,13 @@ static void make_texts(void)
                                                       .bias = &bias, .n_bias = i == 6, .seed = 5 + (uint64_t)i } };
     }
     texts[4].n = MADE_MAX; /* with siblings */
-    for (int i = 0; i < TWINS; i++) {
+    for (int i = 0; i < SIBLINGS; i++) {
         siblings[i] = texts[4];
         siblings[i].sampling.seed = 100 + (uint64_t)i;
         siblings[i].n -= i;
         siblings[i].owner = &together[TEXTS + i];
         siblings[i].made = together[TEXTS + i].drawn;
-        siblings[i].siblings = i + 1 < TWINS ? &siblings[i + 1] : NULL;
+        siblings[i].siblings = i + 1 < SIBLINGS ? &siblings[i + 1] : NULL;
     }
 }
 
@@ -250,8 +250,8 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
         CHECK(batch_init(&b, &c, &e) == 0);
         CHECK(!c.guesses || (b.each_ns <= c.guesses->guess_ns && b.each_ns >= c.guesses->guess_ns)); /* equal */
         memset(together, 0, sizeof together);
-        texts[4].siblings = engine_configuration(g)->choice.max_batch > TWINS ? siblings : NULL;
-        texts[4].n_siblings = texts[4].siblings ? TWINS : 0;
+        texts[4].siblings = engine_configuration(g)->choice.max_batch > SIBLINGS ? siblings : NULL;
+        texts[4].n_siblings = texts[4].siblings ? SIBLINGS : 0;
         while (r > 0 || next < TEXTS) {
             for (int k = (int)rnd(3); k > 0 && next < TEXTS; k--) {
                 r = batch_add(&b, &texts[next++], &e);
@@ -264,7 +264,7 @@ static void together_as_alone(struct engine *g, const char *what, const struct g
                 CHECK(together[cancelled].end == BATCH_CANCELLED);
             }
         }
-        for (int i = 0; i < TEXTS + (texts[4].siblings ? TWINS : 0); i++) {
+        for (int i = 0; i < TEXTS + (texts[4].siblings ? SIBLINGS : 0); i++) {
             if (i == cancelled)
                 continue;
             shared += i < TEXTS && texts[i].n_shared > 0;
@@ -305,7 +305,7 @@ static void test_together(enum layout_form form, int predicted, int experts, con
     if (r == ERR_UNSUPPORTED && backend == &io_uring_backend)
         goto out;
     CHECK_MSG(r == 0, "%s", e.msg);
-    for (int i = 0; i < TEXTS + TWINS; i++)
+    for (int i = 0; i < TEXTS + SIBLINGS; i++)
         tell_alone(g, i < TEXTS ? &texts[i] : &siblings[i - TEXTS], &alone[i]);
     engine_close(g);
     for (size_t i = TEST_TSAN; i < (TEST_TSAN ? 2 : sizeof shapes / sizeof *shapes); i++) {
@@ -448,7 +448,7 @@ static void test_errors(void)
     CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "context"));
     t = texts[0];
     t.siblings = siblings;
-    t.n_siblings = TWINS;
+    t.n_siblings = SIBLINGS;
     CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "2 sequences"));
     /* A token that there is not ends its text alone. */
     int32_t bad[] = { 1, 2, ES_VOCAB };

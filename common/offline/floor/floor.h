@@ -28,7 +28,7 @@ struct floor_ask {
 /* The context that is meant: the one asked for, or with 0 the model's, at most 4096, whatever the memory. */
 int floor_context(const struct model_hparams *h, int asked);
 
-/* Least memory of any layout that the wish allows, without predictors: one thread, one read in flight, one token a pass, nothing
+/* Least memory of any layout that the options allow, without predictors: one thread, one read in flight, one token a pass, nothing
  * resident; *bytes is filled in either case. ERR_INFEASIBLE where it is more than the ask's limit. */
 int floor_ask(const struct floor_model *m, const struct layouts_options *w, const struct floor_ask *a, uint64_t *bytes, struct err *e);
 

@@ -60,7 +60,7 @@ uint64_t layouts_file_bytes(const struct layouts_source *m, const struct layout 
     return sum * (uint64_t)m->n_blocks;
 }
 
-/* The layout padded, packed or both, as the wish has it; packed only where that makes the file smaller. */
+/* The layout padded, packed or both, as the options have it; packed only where that makes the file smaller. */
 static int add(const struct layouts_source *m, const struct layouts_options *w, enum layout_form form, struct layout *out, int *n,
                struct err *e)
 {

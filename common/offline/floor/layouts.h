@@ -27,7 +27,7 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
 /* What the FFNs take in a pack with this layout. */
 uint64_t layouts_file_bytes(const struct layouts_source *m, const struct layout *l);
 
-/* What is asked for; a zeroed one with LAYOUTS_ANY in place of its first four: nothing. */
+/* What is asked for; LAYOUTS_ANY in each of the first four, and 0 in the last: nothing. */
 #define LAYOUTS_ANY (-1)
 struct layouts_options {
     int mode;                   /* a plan_mode, or -1 */
@@ -41,7 +41,7 @@ struct layouts_options {
 #define LAYOUTS_MOST 8
 int layouts_all(const struct layouts_source *m, const struct layouts_options *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e);
 
-/* Does the wish, or else the model's activation, mean dense mode? */
+/* Do the options, or else the model's activation, mean dense mode? */
 int layouts_is_dense(const struct layouts_source *m, const struct layouts_options *w);
 
 #endif

@@ -103,7 +103,7 @@ static int folder_bytes(struct import *m, struct err *e)
             S_ISREG(st.st_mode))
             m->bytes += (uint64_t)st.st_size;
     closedir(all);
-    return m->bytes ? 0 : err_set(e, ERR_INPUT, "'%s' has no *.safetensors: give the folder of a published model", m->folder);
+    return m->bytes ? 0 : err_set(e, ERR_INPUT, "'%s' has no *.safetensors or *.bin: give the folder of a published model", m->folder);
 }
 
 /* Is it of a family that we read? */
@@ -132,17 +132,13 @@ static int ask_class(struct import *m, struct err *e)
 
 static int find_converter(struct import *m, struct err *e)
 {
-    const char *given = m->converter ? m->converter : getenv(VARIABLE), *path = getenv("PATH");
-    int r;
+    const char *given = m->converter ? m->converter : getenv(VARIABLE);
+    char dir[DRIVE_PATH];
     if (given && *given)
         return access(given, R_OK) < 0 ? err_sys(e, ERR_INPUT, "cannot read '%s' (%s)", given, m->converter ? "--converter" : VARIABLE) :
                                          drive_path(m->script, e, "%s", given);
-    while (path && *path) {
-        size_t n = strcspn(path, ":");
-        if (n && (r = drive_path(m->script, e, "%.*s/" SCRIPT, (int)n, path)) == 0 && access(m->script, R_OK) == 0)
-            return 0;
-        path += n + (path[n] == ':');
-    }
+    if (drive_in_path(SCRIPT, R_OK, dir))
+        return drive_path(m->script, e, "%s/" SCRIPT, dir);
     return err_set(e, ERR_USAGE, "llama.cpp's " SCRIPT " is not in PATH: get llama.cpp's sources and give the file with --converter FILE "
                    "or $" VARIABLE);
 }

@@ -89,31 +89,39 @@ int drive_folder_of_self(char out[DRIVE_PATH], struct err *e)
     return 0;
 }
 
-static int has_programs(const char *dir)
+static int has(const char *dir, const char *file, int how)
 {
-    char path[DRIVE_PATH + 32];
-    snprintf(path, sizeof path, "%s/thermo-profile", dir);
-    return access(path, X_OK) == 0;
+    char path[DRIVE_PATH + 64];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    return access(path, how) == 0;
+}
+
+int drive_in_path(const char *file, int how, char dir[DRIVE_PATH])
+{
+    struct err ignored;
+    for (const char *path = getenv("PATH"); path && *path;) {
+        size_t n = strcspn(path, ":");
+        if (n && drive_path(dir, &ignored, "%.*s", (int)n, path) == 0 && has(dir, file, how))
+            return 1;
+        path += n + (path[n] == ':');
+    }
+    return 0;
 }
 
 int drive_find_programs(struct drive *d, struct err *e)
 {
-    const char *bin = getenv("BIN"), *path = getenv("PATH");
+    static const char needed[] = "thermo-profile";
+    const char *bin = getenv("BIN");
     char own[DRIVE_PATH];
     int r = drive_folder_of_self(own, e);
     if (r < 0)
         return r;
     if (bin && *bin) {
         r = drive_path(d->programs, e, "%s", bin);
-        return r == 0 && !has_programs(bin) ? err_set(e, ERR_SYS, "no programs in '%s' (BIN)", bin) : r;
+        return r == 0 && !has(bin, needed, X_OK) ? err_set(e, ERR_SYS, "no programs in '%s' (BIN)", bin) : r;
     }
-    if (has_programs(own))
+    if (has(own, needed, X_OK))
         return drive_path(d->programs, e, "%s", own);
-    while (path && *path) {
-        size_t n = strcspn(path, ":");
-        if (n && (r = drive_path(d->programs, e, "%.*s", (int)n, path)) == 0 && has_programs(d->programs))
-            return 0;
-        path += n + (path[n] == ':');
-    }
-    return err_set(e, ERR_SYS, "thermo-profile is neither in '%s' nor in PATH: run make first, or install the package thermocline", own);
+    return drive_in_path(needed, X_OK, d->programs) ? 0 :
+           err_set(e, ERR_SYS, "%s is neither in '%s' nor in PATH: run make first, or install the package thermocline", needed, own);
 }

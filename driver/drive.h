@@ -61,6 +61,9 @@ void drive_program(const struct drive *d, struct words *w, const char *program);
 int drive_find_programs(struct drive *d, struct err *e);
 int drive_folder_of_self(char out[DRIVE_PATH], struct err *e);
 
+/* 1: the first folder of PATH that has the file, to be executed or read as access() has it, is in dir. */
+int drive_in_path(const char *file, int how, char dir[DRIVE_PATH]);
+
 /* What PROGRAM COMMAND --json says of a file, and a hash of it but for the program's version. Either output may be
  * NULL. ERR_INPUT where it fails. */
 struct js;

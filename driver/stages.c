@@ -44,7 +44,7 @@ static const struct {
 };
 
 /* What has to be done, and why; "" for what has not. */
-struct todo {
+struct needs {
     char why[STAGES][WHY];
     double seconds[STAGES];
     uint64_t disk_bytes;
@@ -85,7 +85,7 @@ static int version_of(const struct drive *d, const char *program, char out[256],
 }
 
 /* Announce a stage; 1 where it has to be done. */
-static int begin(struct drive *d, const struct todo *t, int stage)
+static int begin(struct drive *d, const struct needs *t, int stage)
 {
     const char *why = t->why[stage];
     double later = 0;
@@ -218,7 +218,7 @@ static int found_wrong(struct drive *d, const struct js *old, char out[96])
     return 0;
 }
 
-static int find_hardware(struct drive *d, struct todo *t, struct err *e)
+static int find_hardware(struct drive *d, struct needs *t, struct err *e)
 {
     char machine[600], id[HASH_TEXT], device[HASH_TEXT], folder[DRIVE_PATH], on[256], wrong[96];
     int r;
@@ -259,7 +259,7 @@ static void words_hardware(const struct drive *d, struct words *w)
         words_add(w, "--quick");
 }
 
-static int make_hardware(struct drive *d, struct todo *t, struct err *e)
+static int make_hardware(struct drive *d, struct needs *t, struct err *e)
 {
     struct words w = { 0 };
     char moved[DRIVE_PATH], wrong[96];
@@ -403,7 +403,7 @@ static int trace_made(struct drive *d, const char *result, struct err *e)
     return r;
 }
 
-static int find_trace(struct drive *d, struct todo *t, struct err *e)
+static int find_trace(struct drive *d, struct needs *t, struct err *e)
 {
     char result[2 * HASH_TEXT], model[HASH_TEXT], *one[] = { d->traces }, *stats;
     uint64_t tokens;
@@ -536,7 +536,7 @@ static int trace_enough(struct drive *d, struct err *e)
     return trace_made(d, result, e);
 }
 
-static int make_trace(struct drive *d, struct todo *t, struct err *e)
+static int make_trace(struct drive *d, struct needs *t, struct err *e)
 {
     int r;
     if (!begin(d, t, TRACE))
@@ -562,7 +562,7 @@ static struct js *pack_key(const struct drive *d)
     return key;
 }
 
-static void find_pack(struct drive *d, struct todo *t)
+static void find_pack(struct drive *d, struct needs *t)
 {
     char id[HASH_TEXT], *one[] = { d->pack }, *stats;
     struct err ignored = { 0 };
@@ -589,7 +589,7 @@ static int plan_layout(const struct drive *d, char out[HASH_TEXT], struct err *e
     return 0;
 }
 
-static int make_pack(struct drive *d, struct todo *t, struct err *e)
+static int make_pack(struct drive *d, struct needs *t, struct err *e)
 {
     char layout[HASH_TEXT], id[HASH_TEXT], *one[] = { d->pack }, *stats = NULL;
     struct words w = { 0 };
@@ -674,7 +674,7 @@ static int own_layout(const struct drive *d)
     return found;
 }
 
-static void find_plan(struct drive *d, struct todo *t)
+static void find_plan(struct drive *d, struct needs *t)
 {
     char id[HASH_TEXT], layout[HASH_TEXT];
     struct err ignored = { 0 };
@@ -691,7 +691,7 @@ static void find_plan(struct drive *d, struct todo *t)
     js_free(key);
 }
 
-static int make_plan(struct drive *d, struct todo *t, struct err *e)
+static int make_plan(struct drive *d, struct needs *t, struct err *e)
 {
     enum { INFEASIBLE = 4 };
     char id[HASH_TEXT];
@@ -739,7 +739,7 @@ static int same_drive(const struct drive *d)
 }
 
 /* Seconds and bytes of what is to be done. */
-static void expect(struct drive *d, struct todo *t)
+static void expect(struct drive *d, struct needs *t)
 {
     struct words w = { 0 };
     struct js *j;
@@ -766,7 +766,7 @@ static void expect(struct drive *d, struct todo *t)
     t->disk_bytes = t->disk_bytes > passing ? t->disk_bytes : passing;
 }
 
-static int announce(struct drive *d, struct todo *t, struct err *e)
+static int announce(struct drive *d, struct needs *t, struct err *e)
 {
     char line[256] = "", time[24], a[24], b[24];
     double all = 0;
@@ -822,7 +822,7 @@ static int check_inputs(struct drive *d, struct err *e)
  * gave. */
 int stages_make(struct drive *d, struct err *e)
 {
-    struct todo t = { 0 };
+    struct needs t = { 0 };
     int r;
     if ((r = check_inputs(d, e)) < 0 || (r = store_content(d, "prompts", d->prompts_file, d->prompts_id, e)) < 0)
         return r;

@@ -3,6 +3,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/file.h"
+#include "common/base/grow.h"
 #include "common/model/gguf.h"
 
 #include <inttypes.h>
@@ -25,7 +26,7 @@ struct imatrix {
     struct file file; /* binary */
     struct gguf *g;
     struct entry *entries;
-    uint64_t n, cap;
+    int n, cap;
     uint32_t chunks;
     char *dataset, *path;
 };
@@ -34,7 +35,7 @@ void imatrix_close(struct imatrix *m)
 {
     if (!m)
         return;
-    for (uint64_t i = 0; i < m->n; i++)
+    for (int i = 0; i < m->n; i++)
         free(m->entries[i].name);
     free(m->entries);
     file_close(&m->file);
@@ -46,7 +47,7 @@ void imatrix_close(struct imatrix *m)
 
 uint64_t imatrix_entries(const struct imatrix *m)
 {
-    return m->n;
+    return (uint64_t)m->n;
 }
 
 uint32_t imatrix_chunks(const struct imatrix *m)
@@ -61,7 +62,7 @@ const char *imatrix_dataset(const struct imatrix *m)
 
 static struct entry *find(const struct imatrix *m, const char *name)
 {
-    for (uint64_t i = 0; i < m->n; i++)
+    for (int i = 0; i < m->n; i++)
         if (!strcmp(m->entries[i].name, name))
             return &m->entries[i];
     return NULL;
@@ -71,21 +72,14 @@ static struct entry *find(const struct imatrix *m, const char *name)
 static int add(struct imatrix *m, const struct entry *x, struct err *e)
 {
     int r = find(m, x->name) ? err_set(e, ERR_FORMAT, "'%s': '%s' is there twice", m->path, x->name) : 0;
-    if (r == 0 && m->n == m->cap) {
-        uint64_t cap = m->cap ? 2 * m->cap : 256;
-        struct entry *grown = realloc(m->entries, (size_t)cap * sizeof *grown);
-        if (grown) {
-            m->entries = grown;
-            m->cap = cap;
-        } else {
-            r = err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " entries", m->path, cap);
-        }
-    }
-    if (r < 0)
+    struct entry *all = r == 0 ? grow_room(m->entries, m->n, &m->cap, sizeof *all) : NULL;
+    if (!all) {
         free(x->name);
-    else
-        m->entries[m->n++] = *x;
-    return r;
+        return r < 0 ? r : err_set(e, ERR_NOMEM, "'%s': %d entries", m->path, m->n + 1);
+    }
+    m->entries = all;
+    all[m->n++] = *x;
+    return 0;
 }
 
 /* ---- GGUF ---- */

@@ -80,11 +80,6 @@ const struct mix *mix_by_name(const char *name)
     return NULL;
 }
 
-const struct mix *mix_at(int i)
-{
-    return i >= 0 && (size_t)i < sizeof mixes / sizeof *mixes ? &mixes[i] : NULL;
-}
-
 uint32_t mix_file_type(uint32_t type)
 {
     static const struct { uint32_t type, file_type; } more[] = { /* of those that are mixtures the usual one, and what is not written */

@@ -38,9 +38,8 @@ struct mix {
     const char *rule;    /* whose rows of the table it has; NULL: none but the output's */
 };
 
-/* By name, case-insensitive, with or without "MOSTLY_"; NULL: unknown. mix_at: all, in the order of --help, NULL past the last. */
+/* By name, case-insensitive, with or without "MOSTLY_"; NULL: unknown. */
 const struct mix *mix_by_name(const char *name);
-const struct mix *mix_at(int i);
 
 /* general.file_type of a file that is mostly of a type; 1024 ("guessed") of those that have none. */
 uint32_t mix_file_type(uint32_t type);

@@ -193,16 +193,20 @@ static int next_missing(struct list *l)
     return l->issue < l->n;
 }
 
-/* How many missing units from the next one on the next read brings; 0: that is not known before the list is longer. */
+/* How many missing units from the next one on the next read brings; 0: that is not known before the list is longer. Cached units may lie
+ * between them, but none that another read brings or brought: those have an arrival of their own. */
 static size_t next_read(const struct list *l)
 {
     uint32_t missing[READS_MAX_UNITS], first = l->e[l->issue].unit;
     size_t n = 0;
     if (l->rule.n_coalesce && l->known_to - first < l->rule.most)
         return 0;
-    for (uint32_t i = l->issue; i < l->n && l->e[i].unit - first < l->rule.most; i++)
+    for (uint32_t i = l->issue; i < l->n && l->e[i].unit - first < l->rule.most; i++) {
         if (l->e[i].kind == KIND_MISSING)
             missing[n++] = l->e[i].unit;
+        else if (l->e[i].kind != KIND_CACHED)
+            break;
+    }
     return reads_next(&l->rule, missing, n);
 }
 
@@ -400,7 +404,8 @@ static void take_in(struct read_queue *q, struct buffer *b)
     const struct layout_part *lp = &l->of->shape->part[l->part];
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
-        if (e->kind != KIND_READING) /* cached, in a gap */
+        assert(e->kind == KIND_READING || e->kind == KIND_CACHED); /* next_read */
+        if (e->kind == KIND_CACHED)
             continue;
         uint8_t *data = b->req.buf + (unit_offset(l, e->unit) - b->start);
         uint32_t slot = b->refused ? CACHE_NONE : admit(q, l, e);

@@ -122,6 +122,37 @@ static void test_tiles(void)
     test_model(&s, "tiles, experts, silu", 2e-4);
 }
 
+/* Reads of several units, between which lie some that come by themselves, for they were read ahead. The seed gives shares of residency
+ * with which every other round met that. */
+static void test_gaps(void)
+{
+    struct engine_sample s = sample(LAYOUT_TILES, 0, QUANT_Q4_0, QUANT_Q8_0);
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
+    struct err e;
+    struct pack *p;
+    s.act = MODEL_ACT_SILU;
+    s.cluster = 192;
+    s.n_ff = 352;
+    s.experts = 3;
+    s.used = 2;
+    s.mixed = 1;
+    memcpy(s.odd_types, (uint32_t[]){ QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_0 }, sizeof s.odd_types);
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    CHECK(run(p, &v, first, NULL, &e) == 0);
+    int same = 1, rounds = TEST_TSAN ? 10 : 40;
+    for (int i = 0; i < rounds; i++) {
+        seed = 3849410990;
+        v = any_variant();
+        same &= run(p, &v, other, NULL, &e) == 0 && !memcmp(first, other, sizeof first);
+    }
+    CHECK(same && v.coalesce && v.prefetch && v.backend == &io_delay_backend);
+    pack_close(p);
+    unlink(path);
+}
+
 /* As test_q8, and in tiles. */
 static void test_tiles_q8(void)
 {
@@ -545,6 +576,7 @@ int main(void)
     s.window = 0;
     test_model(&s, "smallthinker, softmax", 2e-4);
     test_tiles();
+    test_gaps();
     test_tiles_q8();
     test_joins();
     test_damage();

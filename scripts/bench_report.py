@@ -11,12 +11,14 @@ FFN's bytes from memory."""
 import json
 import math
 import os
+import re
 import statistics
 import sys
 
 # Bytes and weights of a block.
 TYPES = {"F32": (4, 1), "F16": (2, 1), "BF16": (2, 1), "Q8_0": (34, 32), "Q4_0": (18, 32), "Q4_1": (20, 32), "Q5_0": (22, 32),
          "Q5_1": (24, 32), "Q2_K": (84, 256), "Q3_K": (110, 256), "Q4_K": (144, 256), "Q5_K": (176, 256), "Q6_K": (210, 256)}
+FIRST = "first token, ms"
 COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf"]
 
 
@@ -183,6 +185,9 @@ def mega(v):
 
 
 def table(head, lines):
+    """Without the column of times to first token where none was measured."""
+    keep = [i for i, h in enumerate(head) if h != FIRST or any(x[i] != "–" for x in lines)]
+    head, lines = [head[i] for i in keep], [[x[i] for i in keep] for x in lines]
     return ["| " + " | ".join(head) + " |", "|" + "--|" * len(head)] + ["| " + " | ".join(x) + " |" for x in lines] + [""]
 
 
@@ -210,8 +215,9 @@ def speed_table(all_rows):
                       number(median(row.prompt, "ttft_ms")), mega(row.get("read_bytes_per_token")),
                       percent(row.get("hit_rate")) if ours else "–", percent(row.get("stall_share")) if ours else "–",
                       mega(row.get("peak_bytes")), str(row.n)])
-    return table(["memory", "engine", "tokens/s: median (range)", "bound", "of bound", "over peers", "the plan said",
-                  "first token, ms", "MB read per token", "hit rate", "stalled", "peak, MB", "runs"], lines)
+    return table(["memory", "engine", "tokens/s: median (range)", "bound", "of bound", "over peers",
+                  "predicted by the plan", FIRST, "MB read per token", "hit rate", "I/O wait", "peak, MB", "runs"],
+                 lines)
 
 
 def sizes(fio):
@@ -226,16 +232,15 @@ def time_table(all_rows):
         memory, disk = row.ffn_bound_ms()
         token, ffn = 1e3 / row.speed, row.part("ffn")
         read = row.get("read_bytes_per_token")
-        rate, fio, size = read / ffn * 1e3 if ffn else 0, row.fio(), row.read_size()
+        rate, size = read / ffn * 1e3 if ffn else 0, row.read_size()
         most = row.disk(size) if size else None
         lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("predict")),
                       number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(row.reads_ms()),
                       number(disk), number(token / row.pipeline_ms()), number(size / 1024) if size else "–", mega(rate), mega(most),
-                      percent(rate / most) if most else "–",
-                      f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–"])
-    return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
-                  "FFN's bytes from memory", "the processors' time for reads", "reads at the disk's rate", "token over the sum",
-                  "KiB of a read", "MB/s read during FFN", "the disk's, MB/s", "of the disk's", "fio, MB/s"], lines)
+                      percent(rate / most) if most else "–"])
+    return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of which I/O wait", "head", "FFN from memory",
+                  "CPU time of reads", "reads from disk", "token over sum", "mean read, KiB", "MB/s read during FFN", "disk, MB/s",
+                  "of disk"], lines)
 
 
 def ladder_table(all_rows):
@@ -244,11 +249,11 @@ def ladder_table(all_rows):
         here = [r for r in all_rows if r.limit == limit and r.speed]
         full = next((r for r in here if r.engine.startswith("thermo-run")), None)
         for row in ([full] if full else []) + [r for r in here if r.engine.startswith("ladder")]:
-            name = row.engine.removeprefix("ladder: ") if row is not full else f"{row.engine}, everything"
-            lines.append([limit, name if row is full else f"… {name}", number(row.speed),
+            name = f"{row.engine}, complete" if row is full else "… " + row.engine.removeprefix("ladder: ")
+            lines.append([limit, name, number(row.speed),
                           percent(row.speed / full.speed) if full else "–", mega(row.get("read_bytes_per_token")),
                           percent(row.get("hit_rate")), percent(row.get("stall_share"))])
-    return table(["memory", "less and less", "tokens/s", "of everything", "MB read per token", "hit rate", "stalled"],
+    return table(["memory", "configuration", "tokens/s", "of complete", "MB read per token", "hit rate", "I/O wait"],
                  lines) if lines else []
 
 
@@ -269,8 +274,8 @@ def memory_bounds_table(result):
         out.append([limit, str(len(good)), str(good[0]["threads"]), str(good[0]["row_bytes"]), read,
                     spread(b["sequential"] for b in good), spread(b["scattered"] for b in good)] if good else
                    [limit, seen[0]["failed"], "–", "–", "–", "–", "–"])
-    return table(["limit", "measurements", "threads", "row, bytes", "GB read from", "in order, GB/s: median (range)",
-                  "rows in random order, GB/s: median (range)"], out)
+    return table(["limit", "measurements", "threads", "row, bytes", "GB read from", "sequential, GB/s: median (range)",
+                  "random rows, GB/s: median (range)"], out)
 
 
 def fio_bounds_table(result):
@@ -284,20 +289,22 @@ def fio_bounds_table(result):
 
 
 def bounds_lines(result):
-    lines = ["Memory, by the limit whose runs it was measured between:", "", *memory_bounds_table(result)]
+    lines = ["Memory, measured between the runs of each limit:", "", *memory_bounds_table(result)]
     fio = fio_bounds_table(result)
     if fio:
-        lines += ["Disk, by fio, at the mean size and the depth of each engine's reads:", "", *fio]
+        lines += ["Disk, fio at the mean read size and depth of each engine:", "", *fio]
     points = result["bounds"].get("disk", {}).get("points", [])
     if points:
         columns = sorted({p["block_bytes"] for p in points})
-        at = {}
-        for p in points:
-            key = (p["backend"] + ("" if p["direct"] else ", buffered"), p["pattern"], p["queue_depth"], p["lanes"])
-            at.setdefault(key, {})[p["block_bytes"]] = mega(p["bytes_per_s_p50"])
-        lines += ["Disk, MB/s by size of a read, from `thermo-profile hardware --quick`, once before all runs:", ""]
-        lines += table(["backend", "pattern", "depth", "lanes"] + [f"{s / 1024:g} KiB" for s in columns],
-                       [[str(k) for k in key] + [line.get(s, "") for s in columns] for key, line in at.items()])
+        best = {}
+        for p in sorted(points, key=lambda p: p["bytes_per_s_p50"]):
+            how = [p["backend"]] + ([] if p["direct"] else ["buffered"]) + [f"depth {p['queue_depth']}"]
+            how += [f"{p['lanes']} lanes"] if p["lanes"] > 1 else []
+            best.setdefault(p["pattern"], {})[p["block_bytes"]] = f"{mega(p['bytes_per_s_p50'])} ({', '.join(how)})"
+        lines += ["Disk, best MB/s by read size (`thermo-profile hardware --quick`, before all runs; all points are in "
+                  "benchmarks.json):", ""]
+        lines += table(["pattern"] + [f"{s / 1024:g} KiB" for s in columns],
+                       [[pattern] + [line.get(s, "") for s in columns] for pattern, line in best.items()])
     return lines
 
 
@@ -308,8 +315,10 @@ def section(result):
     packs = {}
     for engine, x in result["models"].items():
         lay = x["layout"]
-        packs.setdefault(f"{lay['form']} form, {x['file_bytes'] / 1e9:.3f} GB, Gate {lay['gate_type'] or 'none'}, Up "
-                         f"{lay['up_type']}, Down {lay['down_type']}", []).append(engine)
+        types = [lay[f"{k}_type"] or "none" for k in ("gate", "up", "down")]
+        packs.setdefault(f"{lay['form']} form, {x['file_bytes'] / 1e9:.3f} GB, " +
+                         (types[0] if len(set(types)) == 1 else f"Gate {types[0]}, Up {types[1]}, Down {types[2]}"),
+                         []).append(engine)
     out = [f"## {name}", "", f"{m['name']}: {m['shape']['n_layers']} layers of {m['shape']['d_model']} × "
            f"{m['shape']['n_ff']}; " + "; ".join(k + (f" ({', '.join(v)})" if len(packs) > 1 else "")
                                                 for k, v in packs.items()) + ".", "",
@@ -321,48 +330,70 @@ def section(result):
     out += [f"![Speed over memory](bench-{name}-speed.svg)", "", *speed_table(all_rows)]
     times = time_table(all_rows)
     if len(times) > 3:
-        out += ["### Where a token's time goes", "", f"![Time shares](bench-{name}-time.svg)", "",
-                "The sum is attention + prediction + head, as measured, + the longer of the FFN's two bounds: its bytes from memory and "
-                "what the reads take of the processors (in results since that is measured), or the reads.", "", *times]
+        out += ["### Where a token's time goes", "", f"![Time shares](bench-{name}-time.svg)", "", *times]
     rungs = ladder_table(all_rows)
     if rungs:
-        out += ["### What each part is worth", "", "Where reads are not verified, nothing else is lacking. Each line below that lacks what the lines between lack, and one "
-                "thing more.", "",
-                *rungs]
-    out += ["### Bounds of the machine, in the same run", "", *bounds_lines(result)]
+        out += ["### Ablation", "", *rungs]
+    out += ["### Bounds of the machine", "", *bounds_lines(result)]
     if result["notes"]:
         out += ["Notes:", ""] + [f"- {n}" for n in result["notes"]] + [""]
-    seen = {}
+    seen = {} # of commands that differ by --memory alone, the last
     for r in result["records"]:
-        seen.setdefault((r["memory"], r["engine"], r["kind"]), r["command"])
-    first = list(dict.fromkeys(k[0] for k in seen))[:2]
-    out += ["Settings: " + ", ".join(f"`{k}={v}`" for k, v in result["settings"].items() if k != "commit"), "",
+        seen[r["engine"], r["kind"], re.sub(r" --memory \d+", "", r["command"])] = r["memory"], r["command"]
+    out += ["Settings: " + ", ".join(f"`{k}={v}`" for k, v in result["settings"].items()
+                                        if k != "commit" and not v.endswith((".thermo", ".json", ".gguf", ".bundle"))), "",
             "Commands:", "", "```"]
-    out += [f"{limit}, {engine}, {kind}: {c}" for (limit, engine, kind), c in seen.items() if limit in first]
+    out += [f"{limit}, {engine}, {kind}: {c}" for (engine, kind, _), (limit, c) in seen.items()]
     return out + ["```", ""]
+
+
+def summary(sets):
+    """Of each model under each limit, the fastest mode."""
+    lines = []
+    for s in sets:
+        all_rows = rows(s)
+        for limit in dict.fromkeys(r.limit for r in all_rows):
+            here = [r for r in all_rows if r.limit == limit and r.speed]
+            ours = max((r for r in here if r.engine.startswith("thermo-run")), key=lambda r: r.speed, default=None)
+            if not ours:
+                continue
+            bound = ours.bound_ms()
+            anchor = re.sub(r"[^\w -]", "", s["name"].lower()).replace(" ", "-")
+            model = f"[{s['name']}](#{anchor}): {s['model']['name']}"
+            lines.append([model if limit == all_rows[0].limit else "", limit, ours.decode[0]["mode"], number(ours.speed),
+                          percent(ours.speed * bound / 1e3 if bound else None),
+                          ", ".join(f"{x.engine} {number(x.speed)}" for x in here if not x.ours) or "–",
+                          mega(ours.get("read_bytes_per_token"))])
+    return table(["model", "memory", "mode", "tokens/s", "of bound", "other engines, tokens/s", "MB read per token"], lines)
 
 
 INTRO = """# Benchmarks
 
-Written by `make bench` (scripts/bench.sh; `--help` tells the settings) from [benchmarks.json](benchmarks.json), which holds
-every run. Runs of all programs alternate; each is a process of its own, under a limit in a memory cgroup of that many bytes
-with the model's pages dropped from the page cache first. llama.cpp and ik_llama.cpp map the file; they run with the
-kernel's default read-ahead and with 512 KB, from the second round on with the better of the two, which is shown. SmallThinker's
-engine reads its experts past the page cache and says nothing of what it skips, so no bound is given for it. `resident` has no
-cgroup.
+Decoding speed of `thermo-run` and of other engines on the same model, in memory and under memory limits, and the share that it reaches
+of what the machine allows. The fastest mode of each model and limit:
+"""
+METHOD = """## Method
 
-*Bound*: the bytes that a token must touch over the memory's bandwidth (in order for what is read whole, by rows in random
-order for Up and Down of active neurons), and under a limit the bytes that were read over the disk's rate, where that is
-longer than the FFN's part. *The memory's bandwidth* drifts on a shared machine while runs go on, so it is measured for a
-second or two before the runs of each limit, between rounds (a round: one run of each engine) and after them; the median
-counts, as of the speeds. It is read from as much memory as the limit lets an engine hold of the model: rows in random order
-come slower from 15 GB than from one, for their addresses have to be translated anew. *The disk's rate*: of random reads of
-the mean size that the reads had (bytes over reads issued: the runtime coalesces neighbours, so they are larger than the units
-stored), the best of all backends and depths measured before all runs, with a time that grows evenly from one measured size
-to the next; or fio's, of the file itself at the depth that the runtime had, where that was faster: the median of what it
-read after each round, from the first on, which tells the size. The tables of bounds tell how many measurements there were;
-results of before they were repeated have one for each limit. *Hit rate*: of the cold cache. *Stalled*: share of the time in
-which nothing could be computed for want of a read.
+`make bench` (scripts/bench.sh; `--help` lists its settings) writes this page from [benchmarks.json](benchmarks.json), which holds every
+run. Machine, date and revision are stated for each model.
+
+- **Runs** of all programs alternate, each in a process of its own; figures are medians. Under a limit the process is in a memory cgroup
+  of that size, and the model's pages are dropped from the page cache before it starts. `resident` has no cgroup.
+- **Other engines.** llama.cpp and ik_llama.cpp map the file; under a limit they run with the kernel's default read-ahead and with 512 KB,
+  after the first round with the faster one, which is shown. SmallThinker's engine bypasses the page cache for experts and does not report
+  what it skips, so it has no bound.
+- **Bound**: the bytes that a token must touch over memory bandwidth: sequential for what is read whole, random rows for Up and Down of
+  active neurons. Under a limit the FFN's part (of other engines the whole) is the bytes read over the disk's rate where that takes longer.
+- **Memory bandwidth** drifts on a shared machine. It is measured for one or two seconds before the first round (one run of each engine) of
+  a limit, between rounds and after the last, over as much memory as the limit lets an engine hold of the model: random rows are slower from
+  15 GB than from 1 GB. "each, before it": older results, measured once a limit.
+- **Disk's rate**: random reads of the mean size of those issued (after coalescing), at the best backend and depth before all runs, the time
+  of a read interpolated linearly between sizes; or fio's on the file itself at the runtime's depth, median over rounds, if faster.
+- **Time tables**: the sum is attention + prediction + head as measured + the longer of (FFN from memory + CPU time of reads) and reads from
+  disk. Times are in ms at the bounds; CPU time of reads is 0 in results that did not measure it.
+- **Hit rate** is the cold cache's. **I/O wait** is the share of time in which nothing could be computed because a read was pending.
+- **Ablation**: "reads not verified" lacks verification alone. Each other line lacks what the line above it lacks, and one thing more.
+- **Commands**: of those that differ by `--memory` alone, the last is shown. Names of files are in benchmarks.json.
 """
 
 
@@ -491,7 +522,7 @@ def put(path, content):
 
 
 def render(sets, out):
-    page = INTRO.splitlines() + [""]
+    page = INTRO.splitlines() + ["", *summary(sets), *METHOD.splitlines(), ""]
     for s in sets:
         page += section(s)
         for kind, plot in (("speed", speed_plot), ("time", time_plot)):

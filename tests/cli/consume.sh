@@ -137,7 +137,7 @@ cp "$tmp"/cache/thermocline/models/d-*/model.thermo "$tmp/d.thermo"
 drive_stopped()
 {
     local i
-    for i in $(seq "$(of 6 2)"); do
+    for i in $(seq "${TIMES:-$(of 6 2)}"); do
         rm -rf "$tmp/cache"
         cp "$tmp/whole.gguf" "$tmp/d.gguf"
         for again in 1 2; do

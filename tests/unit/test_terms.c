@@ -24,10 +24,38 @@ static char *file_text(const char *path)
     return text;
 }
 
-/* Its part of the document. */
-static void put_term(const struct terms *t, const struct term *own, char *told, FILE *out)
+/* Lines of at most 140 columns: what of a longer one is left follows below it, indented by two columns more. */
+static void put_lines(const char *text, FILE *out)
 {
-    char seen[4096] = " ", name[FORMULA_NAME], text[TERM_TEXT], word[FORMULA_NAME + 2];
+    size_t indent = 0, n;
+    for (const char *line = text; *line; line += n + 1) {
+        const size_t first = indent ? 0 : strspn(line, " ");
+        n = strcspn(line, "\n");
+        if (indent + n > 140) {
+            n = 140 - indent;
+            while (line[n] != ' ')
+                n--;
+        }
+        fprintf(out, "%*s%.*s\n", (int)indent, "", (int)n, line);
+        indent = line[n] == '\n' ? 0 : indent ? indent : first + 2;
+    }
+}
+
+/* " (rows)"; "": the name has it, of t_..., tau..., V_... and B_.... */
+static const char *unit_of(const struct term_value *v, char out[FORMULA_NAME])
+{
+    static const char *const known[][2] = { { "t_", "ns" }, { "tau", "ns" }, { "V_", "bytes" }, { "B_", "bytes/s" } };
+    snprintf(out, FORMULA_NAME, " (%s)", v->unit);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strncmp(v->name, known[i][0], strlen(known[i][0])) && !strcmp(v->unit, known[i][1]))
+            *out = 0;
+    return out;
+}
+
+/* Its part of the document. */
+static void put_term(const struct terms *t, const struct term *own, char *known, FILE *out)
+{
+    char seen[4096] = " ", name[FORMULA_NAME], unit[FORMULA_NAME], text[TERM_TEXT], word[FORMULA_NAME + 2];
     struct formula f;
     int n = 0;
     fprintf(out, "### %s: %s\n\n", own->id, own->title);
@@ -38,10 +66,10 @@ static void put_term(const struct terms *t, const struct term *own, char *told, 
         }
     fprintf(out, "\n");
     for (int i = 0; i < t->n_equations; i++)
-        if (!strcmp(t->equation[i].id, own->id))
-            fprintf(out, "- `%s` (%s): %s; `%s`.\n", t->equation[i].value,
-                    t->value[terms_value(t, t->equation[i].value)].unit, t->value[terms_value(t, t->equation[i].value)].meaning,
-                    t->equation[i].function);
+        if (!strcmp(t->equation[i].id, own->id)) {
+            const struct term_value *v = &t->value[terms_value(t, t->equation[i].value)];
+            fprintf(out, "- `%s`%s: %s; `%s`.\n", v->name, unit_of(v, unit), v->meaning, t->equation[i].function);
+        }
     for (int i = 0; i < t->n_equations; i++) {
         int is = formula_read(&f, t->equation[i].formula);
         for (int k = 0; !strcmp(t->equation[i].id, own->id) && terms_input(&t->equation[i], is ? &f : NULL, k, name); k++) {
@@ -50,10 +78,10 @@ static void put_term(const struct terms *t, const struct term *own, char *told, 
                 continue;
             strncat(seen, word + 1, sizeof seen - strlen(seen) - 1);
             const int at = terms_value(t, name);
-            if (told[at] || terms_equation(t, name)) /* told where it first occurs, or where it is made */
+            if (known[at] || terms_equation(t, name)) /* described where it first occurs, or where it is made */
                 continue;
-            told[at] = 1;
-            fprintf(out, "%s`%s` (%s): %s", n++ ? "; " : "- Inputs: ", name, t->value[at].unit, t->value[at].meaning);
+            known[at] = 1;
+            fprintf(out, "%s`%s`%s: %s", n++ ? "; " : "- Inputs: ", name, unit_of(&t->value[at], unit), t->value[at].meaning);
         }
     }
     fputs(n ? ".\n" : "", out);
@@ -68,46 +96,59 @@ static void put_term(const struct terms *t, const struct term *own, char *told, 
     fprintf(out, "%s- Validated by: %s.\n", n ? ".\n" : "", own->validated);
 }
 
-/* A row of the paper's table. */
-static void put_paper(const struct terms *t, const struct term *own, char *told, FILE *out)
+/* Of the paper's: a row of the table of equations, and rows of the table of symbols. */
+static void put_paper(const struct terms *t, const struct term *own, FILE *out, char *known, FILE *symbols)
 {
     char text[TERM_TEXT], name[FORMULA_NAME];
     struct formula f;
     int n = 0;
     fprintf(out, "| (%s) | ", own->id);
-    for (int i = 0; i < t->n_equations; i++)
-        if (!strcmp(t->equation[i].id, own->id)) {
-            terms_text(&t->equation[i], &f, text);
-            fprintf(out, "%s`%s`", n++ ? ", " : "", text);
-        }
-    fprintf(out, " |");
     for (int i = 0; i < t->n_equations; i++) {
-        int is = formula_read(&f, t->equation[i].formula), own_one = !strcmp(t->equation[i].id, own->id);
-        for (int k = -1; own_one && (k < 0 || terms_input(&t->equation[i], is ? &f : NULL, k, name)); k++) {
+        if (strcmp(t->equation[i].id, own->id) != 0)
+            continue;
+        const int is = terms_text(&t->equation[i], &f, text);
+        fprintf(out, "%s`%s`", n++ ? ", " : "", text);
+        for (int k = -1; k < 0 || terms_input(&t->equation[i], is ? &f : NULL, k, name); k++) {
             const int at = terms_value(t, k < 0 ? t->equation[i].value : name);
-            if (!told[at])
-                fprintf(out, " %s: %s;", t->value[at].name, t->value[at].meaning);
-            told[at] = 1;
+            if (!known[at])
+                fprintf(symbols, "| `%s` | %s | %s |\n", t->value[at].name, t->value[at].unit, t->value[at].meaning);
+            known[at] = 1;
         }
     }
     fprintf(out, " |\n");
 }
 
-static void document(const struct terms *t, const char *doc)
+/* Of the table, the document has this text. Frees it. */
+static void has(const char *doc, char *text)
 {
-    const int all = getenv("TERMS_PRINT") != NULL;
-    char told[TERM_VALUES] = { 0 };
-    for (int i = 0; i < t->n; i++) {
-        char *text = NULL;
-        size_t len;
-        FILE *out = open_memstream(&text, &len);
-        (t == &terms_paper ? put_paper : put_term)(t, &t->term[i], told, out);
+    if (getenv("TERMS_PRINT"))
+        printf("%s\n", text);
+    else
+        CHECK_MSG(strstr(doc, text), "docs/cost-model.md has not, of the table:\n%s", text);
+    free(text);
+}
+
+static void document(const char *doc)
+{
+    char *rows = NULL, *symbols = NULL, known[TERM_VALUES] = { 0 }, known_paper[TERM_PAPER_VALUES] = { 0 };
+    size_t len, symbols_len;
+    FILE *out = open_memstream(&rows, &len), *to = open_memstream(&symbols, &symbols_len);
+    for (int i = 0; i < terms_paper.n; i++)
+        put_paper(&terms_paper, &terms_paper.term[i], out, known_paper, to);
+    fclose(out);
+    fclose(to);
+    has(doc, rows);
+    has(doc, symbols);
+    for (int i = 0; i < terms_measured.n; i++) {
+        char *text = NULL, *lines = NULL;
+        out = open_memstream(&text, &len);
+        put_term(&terms_measured, &terms_measured.term[i], known, out);
         fclose(out);
-        if (all)
-            printf("%s\n", text);
-        else
-            CHECK_MSG(strstr(doc, text), "docs/cost-model.md has not, of the table:\n%s", text);
+        to = open_memstream(&lines, &len);
+        put_lines(text, to);
+        fclose(to);
         free(text);
+        has(doc, lines);
     }
     int headings = 0;
     for (const char *at = doc; (at = strstr(at, "\n### M")); at++)
@@ -241,8 +282,7 @@ int main(void)
     names(&terms_paper, sources);
     texts();
     equal();
-    document(&terms_paper, doc);
-    document(&terms_measured, doc);
+    document(doc);
     free(sources);
     free(doc);
     return test_done();

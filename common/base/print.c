@@ -64,18 +64,39 @@ size_t print_escape(char *out, size_t cap, const char *text, size_t len)
     return n;
 }
 
-/* Where a format goes: a stream, with text escaped, or memory, as it is. */
+/* Where a format goes: a stream, with text escaped, in as few writes as can be (standard error has no buffer, and lines of several
+ * processes shall not mix), or memory, as it is. */
 struct sink {
     FILE *f;
     char *out;
     size_t cap, n; /* bytes that out has room for; that went out */
     int json;      /* reals that are no numbers are null */
+    char held[512]; /* for f: */
+    size_t n_held;
 };
+
+static void let_out(struct sink *s)
+{
+    fwrite(s->held, 1, s->n_held, s->f);
+    s->n_held = 0;
+}
+
+static void hold(struct sink *s, const char *text, size_t len)
+{
+    if (len > sizeof s->held - s->n_held)
+        let_out(s);
+    if (len > sizeof s->held) {
+        fwrite(text, 1, len, s->f);
+        return;
+    }
+    memcpy(s->held + s->n_held, text, len);
+    s->n_held += len;
+}
 
 static void put(struct sink *s, const char *text, size_t len)
 {
     if (s->f)
-        fwrite(text, 1, len, s->f);
+        hold(s, text, len);
     else if (s->n + 1 < s->cap)
         memcpy(s->out + s->n, text, len < s->cap - 1 - s->n ? len : s->cap - 1 - s->n);
     s->n += len;
@@ -221,6 +242,8 @@ static int put_all(struct sink *to, const char *fmt, va_list *ap)
             put_spec(to, &s, ap);
         }
     }
+    if (to->f)
+        let_out(to);
     if (to->cap)
         to->out[to->n < to->cap ? to->n : to->cap - 1] = '\0';
     return (int)to->n;

@@ -177,8 +177,35 @@ static void log_line(int together)
                                      : "p: warning: 'x\\x0aok forged\\x1b[0m'\np: warning: two\np: warning: three\n"), "%s", text);
 }
 
+/* Of a line on a stream without a buffer, in one write: a pipe of packets keeps them apart. */
+static void writes(void)
+{
+    int ends[2];
+    char got[2048];
+    FILE *f;
+    if (pipe2(ends, O_DIRECT) < 0 || !(f = fdopen(ends[1], "w"))) {
+        CHECK(!"a pipe of packets");
+        return;
+    }
+    setvbuf(f, NULL, _IONBF, 0);
+    print_to(f, "'%s' %d of %g%c\n", "a\x1b[0m line", 3, 4.5, '.');
+    ssize_t n = read(ends[0], got, sizeof got - 1);
+    got[n > 0 ? n : 0] = '\0';
+    CHECK_MSG(!strcmp(got, "'a\\x1b[0m line' 3 of 4.5.\n"), "%s", got);
+    memset(plain, 'x', 900);
+    plain[900] = '\0';
+    print_to(f, "%s", plain); /* longer than what is held */
+    for (size_t at = 0; at < 900; at += (size_t)n)
+        if ((n = read(ends[0], got + at, sizeof got - at)) <= 0)
+            break;
+    CHECK(!memcmp(got, plain, 900));
+    fclose(f);
+    close(ends[0]);
+}
+
 int main(void)
 {
+    writes();
     json_numbers();
     log_init("p", LOG_WARN);
     as_printf();

@@ -11,6 +11,7 @@
 #include "runtime/generate.h"
 #include "runtime/kept.h"
 #include "runtime/lines.h"
+#include "runtime/summary.h"
 #include "runtime/thermo.h"
 #include "runtime/typed.h"
 
@@ -595,6 +596,15 @@ static int look(struct talk *t, struct err *e)
     return context ? 0 : err_set(e, ERR_NOMEM, "out of memory for a conversation");
 }
 
+/* For a program that keeps the plan's figures. */
+static void note_speed(struct thermo *t)
+{
+    char *text = getenv(SUMMARY_DIFFERS) ? thermo_describe(t) : NULL;
+    if (text)
+        summary_note(text);
+    thermo_free(text);
+}
+
 static int talk(const struct args *a, const char *const *more, struct cancel *asked, struct err *e)
 {
     struct talk t = { .a = a, .asked = asked, .system = a->g.system, .thinking = a->g.thinking, .terminal = isatty(STDIN_FILENO) };
@@ -607,6 +617,7 @@ static int talk(const struct args *a, const char *const *more, struct cancel *as
         catch_interrupt();
         r = converse(&t, e);
         end_stopper(&t);
+        note_speed(t.t);
     }
     if (r == 0)
         log_info("seed:   %llu", a->g.seed != UINT64_MAX ? (unsigned long long)a->g.seed : (unsigned long long)t.seed);

@@ -67,13 +67,18 @@ void summary_guesses(const struct js *j)
                  num(g, "passes"), num(g, "of"));
 }
 
+static int are_far(double said, double was)
+{
+    return said > 0 && was > 0 && (was > said * FAR || said > was * FAR);
+}
+
 /* For a program that keeps the figures that plans are made of (SUMMARY_DIFFERS). */
-static void say_differs(double said, double was)
+static void say_differs(double said, double was, double tokens)
 {
     const char *path = getenv(SUMMARY_DIFFERS);
     char line[96];
     struct err e;
-    if (!path || !*path)
+    if (!path || !*path || tokens < ENOUGH_TOKENS)
         return;
     snprintf(line, sizeof line, "%.3g tokens/s, and the plan said %.3g\n", was, said);
     if (file_replace(path, line, strlen(line), &e) < 0)
@@ -88,10 +93,9 @@ static void differs(const struct js *predicted, const struct js *measured, doubl
     const struct js *p = js_get(predicted, "terms_ms"), *m = js_get(measured, "terms_ms");
     double said = num(predicted, "tokens_per_s"), was = num(measured, "tokens_per_s"), most = 0;
     int slower = was < said, which = -1;
-    if (!(said > 0 && was > 0) || (was <= said * FAR && said <= was * FAR))
+    if (!are_far(said, was))
         return;
-    if (tokens >= ENOUGH_TOKENS)
-        say_differs(said, was);
+    say_differs(said, was, tokens);
     for (int t = 0; t < PLAN_TERMS; t++) {
         double more = num(m, plan_term_names[t]) - num(p, plan_term_names[t]);
         more = slower ? more : -more;
@@ -186,4 +190,15 @@ void summary_print(const struct js *j)
     if (repaired > 0)
         log_warn("%.0f reads differed from their checksums and did not when made again: the storage, or what it hangs on, is failing",
                  repaired);
+}
+
+void summary_note(const char *text)
+{
+    struct err e;
+    struct js *j = js_parse(text, strlen(text), "the summary", &e);
+    const struct js *p = js_get(j, "predicted");
+    double said = num(p, "tokens_per_s"), was = num(js_get(j, "measured"), "tokens_per_s");
+    if (js_bool(js_get(p, "valid")) == 1 && are_far(said, was))
+        say_differs(said, was, num(js_get(j, "decode"), "tokens"));
+    js_free(j);
 }

@@ -9,6 +9,9 @@
 
 void summary_print(const struct js *j);
 
+/* That line alone, from the object's text. */
+void summary_note(const char *text);
+
 /* A line about guesses of several texts, where there were any. */
 void summary_guesses(const struct js *j);
 

@@ -102,12 +102,15 @@ steps() # MODEL
 }
 check "ReLU: twice as many tokens until the plan promises the same" steps relu.gguf
 check "and no more the next time" eval 'ours relu.gguf --out steps --hardware hw.sqlite --memory 64MiB --tokens 0 && did_not "trace --model"'
-differs() # a phone's figures count no time beside arithmetic: a tiny model is several times as slow
+differs() # COMMAND...: a phone's figures count no time beside arithmetic: a tiny model is several times as slow
 {
-    THERMO_DIFFERS=$tmp/differs "$real/thermo-run" generate --model steps/model.thermo --plan steps/plan.json -p a -n 40 --ignore-eos > text 2> talk &&
+    rm -f differs
+    THERMO_DIFFERS=$tmp/differs "$real/thermo-run" "$1" --model steps/model.thermo --plan steps/plan.json "${@:2}" -n 40 > text 2> talk &&
         grep -q '^[0-9.e+]* tokens/s, and the plan said [0-9.e+]*$' differs || { cat talk; return 1; }
 }
-check "a run says where a plan's speed is wrong" differs
+echo '{{ messages[-1].content }}' > chat.jinja
+check "a run says where a plan's speed is wrong" differs generate -p a --ignore-eos
+check "so does a conversation" eval 'echo hello | differs chat --chat-template chat.jinja'
 check "experts: likewise, without samples for predictors" eval 'steps moe.gguf && did "trace .*--samples 0" && did_not "trace .*--max-tokens 16 "'
 printf 'text\nOnce there was a dog.\n' > short.csv
 check "a text that is shorter: all of it, once" eval 'ours relu.gguf --out short --prompts short.csv --hardware hw.sqlite --memory 64MiB --tokens 0 && did_not "max-tokens 4096"'

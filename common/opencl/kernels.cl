@@ -318,7 +318,115 @@ static float in_turn(float s, float16 w, local const float *v)
 PRODUCT(product_1, 1)
 PRODUCT(product_4, 4)
 
-/* The same for many tokens, n_cols % 32 == 0: weights are converted once for MANY_TOKENS of them, and groups of the same rows and other
+static float gelu(float g)
+{
+    return 0.5f * g * (1.0f + tanh(0.797884560802865f * g * (1.0f + 0.044715f * g * g)));
+}
+
+static float activation(float g, float u, uint act)
+{
+    if (act == 0)
+        return g / (1.0f + exp(-g)) * u;
+    if (act == 1)
+        return g > 0 ? g * u : 0;
+    if (act == 2)
+        return g > 0 && u > 0 ? g * u : 0;
+    if (act == 3) {
+        float c = fmin(g, 7.0f);
+        return c / (1.0f + exp(-1.702f * c)) * (fmin(fmax(u, -7.0f), 7.0f) + 1);
+    }
+    if (act == 6)
+        return fmax(g, 0.0f);
+    return gelu(g) * (act == 4 ? u : 1);
+}
+
+/* nn_ffn_act(g + its bias, u + its bias) of neuron i; 0 where |act(gate, 1)| is below its threshold, nn_silence. present: bit 0 gates'
+ * biases, bit 1 ups', bit 2 thresholds; f32[n] in buffers of their own. */
+#define HIDDEN uint act, uint present, bytes gate_bias, ulong gate_at, bytes up_bias, ulong up_at, bytes silence, ulong silence_at
+#define HIDDEN_ARGS act, present, gate_bias, gate_at, up_bias, up_at, silence, silence_at
+static float hidden(float g, float u, uint i, HIDDEN)
+{
+    if (present & 1)
+        g += *((global const float *)(gate_bias + gate_at) + i);
+    if (present & 2)
+        u += *((global const float *)(up_bias + up_at) + i);
+    float h = activation(g, u, act);
+    if (present & 4 && fabs(activation(g, 1, act)) < *((global const float *)(silence + silence_at) + i))
+        h = 0;
+    return h;
+}
+
+/* out[i] = hidden(<row i of Gate, x>, <row i of Up, x>) of one token: a launch in place of three, with the bits of product_1 and activate.
+ * Rows are whole, in groups. */
+#define ROWS_OF(m) bytes m, ulong m##_at, ulong m##_stride, uint m##_group, ulong m##_group_stride
+#define ROW_OF(m, r) (m + m##_at + (r) / m##_group * m##_group_stride + (r) % m##_group * m##_stride)
+#define REST_OF(sum, row_of)                                                                                                     \
+    for (uint i = n_cols / 32 * 32; i < n_cols; i++)                                                                             \
+        sum += weight(row_of, i) * x[x_at + i]
+#if LANES == 1
+kernel void hidden_1(ROWS_OF(gates), ROWS_OF(ups), global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols,
+                     HIDDEN, local float *shared)
+{
+    uint row = get_global_id(0);
+    if (row >= n_rows)
+        return;
+    bytes p = ROW_OF(gates, row), q = ROW_OF(ups, row);
+    float16 g = (float16)(0), u = (float16)(0);
+    float g_rest = 0, u_rest = 0;
+    for (uint b = 0; b < n_cols / 32; b++) {
+        float16 lo, hi, v = vload16(0, x + x_at + 32 * b), w = vload16(1, x + x_at + 32 * b);
+        weights(p, b, &lo, &hi);
+        g = added_to(g, lo * v, hi * w);
+        weights(q, b, &lo, &hi);
+        u = added_to(u, lo * v, hi * w);
+    }
+    if (PLAIN) {
+        REST_OF(g_rest, p);
+        REST_OF(u_rest, q);
+    }
+    out[out_at + row] = hidden(all_of(g) + g_rest, all_of(u) + u_rest, row, HIDDEN_ARGS);
+}
+#else
+kernel __attribute__((reqd_work_group_size(LANES * ROWS, 1, 1)))
+void hidden_1(ROWS_OF(gates), ROWS_OF(ups), global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols,
+              HIDDEN, local float *shared)
+{
+    uint item = get_local_id(0), lane = item % LANES, row = get_group_id(0) * ROWS + item / LANES, at = min(row, n_rows - 1);
+    bytes p = ROW_OF(gates, at), q = ROW_OF(ups, at);
+    float g = 0, u = 0, g_rest = 0, u_rest = 0;
+    for (uint b0 = 0; b0 < n_cols / 32; b0 += LANES) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint i = item; i < 32 * LANES && 32 * b0 + i < n_cols; i += LANES * ROWS)
+            shared[i / 32 * APART + i % 32] = x[x_at + 32 * b0 + i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (b0 + lane < n_cols / 32) {
+            float16 lo, hi, lo_2, hi_2;
+            local const float *v = shared + lane * APART;
+            weights(p, b0 + lane, &lo, &hi);
+            weights(q, b0 + lane, &lo_2, &hi_2);
+            g = in_turn(in_turn(g, lo, v), hi, v + 16);
+            u = in_turn(in_turn(u, lo_2, v), hi_2, v + 16);
+        }
+    }
+    if (PLAIN && lane == 0) {
+        REST_OF(g_rest, p);
+        REST_OF(u_rest, q);
+    }
+    local float *gs = shared, *us = shared + LANES * ROWS; /* opencl_queue_local has room for both */
+    barrier(CLK_LOCAL_MEM_FENCE);
+    gs[item] = g;
+    us[item] = u;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = 1; lane == 0 && i < LANES; i++) {
+        g += gs[item + i];
+        u += us[item + i];
+    }
+    if (lane == 0 && row < n_rows)
+        out[out_at + row] = hidden(g + g_rest, u + u_rest, row, HIDDEN_ARGS);
+}
+#endif
+
+/* Products of many tokens, n_cols % 32 == 0: weights are converted once for MANY_TOKENS of them, and groups of the same rows and other
  * tokens come one after another, so that caches have the rows. Bits are those of product_1. */
 #if LANES == 1
 kernel void product_many(MATRIX, global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols, uint n_tokens)
@@ -444,8 +552,7 @@ void product_many(MATRIX, global const float *x, uint x_at, global float *out, u
 #else
 #define TIMES(s, w, v) PLUS(s, w, (float16)(v))
 #endif
-/* AT_ONCE: rows that are waited for together. */
-#define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY, AT_ONCE)                                                                       \
+#define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY)                                                                                \
     kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,   \
                      global float *part, uint part_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)                        \
     {                                                                                                                              \
@@ -460,26 +567,17 @@ void product_many(MATRIX, global const float *x, uint x_at, global float *out, u
             float16 low[TOKENS], high[TOKENS];                                                                                     \
             EACH for (uint t = 0; t < TOKENS; t++)                                                                                 \
                 low[t] = high[t] = (float16)(0);                                                                                   \
-            for (uint i = from; i < to; i += AT_ONCE) {                                                                            \
-                float16 lo, hi, lo_2, hi_2;                                                                                        \
-                uint j = min(i + AT_ONCE - 1, to - 1);                                                                             \
-                int any = 0, any_2 = 0;                                                                                            \
-                EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
+            for (uint i = from; i < to; i++) {                                                                                     \
+                float16 lo, hi;                                                                                                    \
+                int any = 0;                                                                                                       \
+                EACH for (uint t = 0; t < TOKENS; t++)                                                                             \
                     any |= v[t][i] != 0;                                                                                           \
-                    any_2 |= j > i && v[t][j] != 0;                                                                                \
-                }                                                                                                                  \
-                if (!any && !any_2)                                                                                                \
+                if (!any)                                                                                                          \
                     continue;                                                                                                      \
                 weights(ROW_AT(i), b, &lo, &hi);                                                                                   \
-                if (any_2)                                                                                                         \
-                    weights(ROW_AT(j), b, &lo_2, &hi_2);                                                                           \
                 EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
                     low[t] = TIMES(low[t], lo, v[t][i]);                                                                           \
                     high[t] = TIMES(high[t], hi, v[t][i]);                                                                         \
-                }                                                                                                                  \
-                EACH for (uint t = 0; t < TOKENS; t++) {                                                                           \
-                    low[t] = any_2 ? TIMES(low[t], lo_2, v[t][j]) : low[t];                                                        \
-                    high[t] = any_2 ? TIMES(high[t], hi_2, v[t][j]) : high[t];                                                     \
                 }                                                                                                                  \
             }                                                                                                                      \
             EACH for (uint t = 0; t < TOKENS; t++)                                                                                 \
@@ -499,12 +597,54 @@ void product_many(MATRIX, global const float *x, uint x_at, global float *out, u
                 }                                                                                                                  \
         }                                                                                                                          \
     }
-TURNED(turned_1, 1, 0, 1, (LANES > 1 ? 2 : 1))
-TURNED(turned_4, 4, 0, 1, 1)
+TURNED(turned_4, 4, 0, 1)
+#if LANES == 1
+TURNED(turned_1, 1, 0, 1)
+#else
+/* A group's factors lie in local memory, and four rows are waited for together: with one token there is little else to do meanwhile. */
+kernel void turned_1(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, global const float *h, uint h_at,
+                     global float *part, uint part_at, uint slice, uint n_rows, uint n_cols, uint n_tokens)
+{
+    local float factors[32];
+    uint b = get_global_id(0), from = get_global_id(2) * slice, to = min(from + slice, n_rows);
+    float16 low = (float16)(0), high = (float16)(0);
+    global float *o = part + part_at + (size_t)get_global_id(2) * n_cols + 32 * b;
+    for (uint i0 = from; i0 < to; i0 += 32) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint k = get_local_id(0); k < 32; k += get_local_size(0))
+            factors[k] = i0 + k < to ? h[h_at + i0 + k] : 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint k = 0; k < 32 && 32 * b + 32 <= n_cols; k += 4) {
+            float16 lo[4], hi[4];
+            local const float *f = factors + k;
+            if (f[0] == 0 && f[1] == 0 && f[2] == 0 && f[3] == 0)
+                continue;
+            EACH for (uint j = 0; j < 4; j++)
+                weights(ROW_AT(min(i0 + k + j, to - 1)), b, &lo[j], &hi[j]);
+            EACH for (uint j = 0; j < 4; j++) {
+                low = TIMES(low, lo[j], f[j]);
+                high = TIMES(high, hi[j], f[j]);
+            }
+        }
+    }
+    if (32 * b + 32 <= n_cols) {
+        vstore16(low, 0, o);
+        vstore16(high, 1, o);
+    } else if (PLAIN) {
+        for (uint c = 32 * b; c < n_cols; c++) {
+            float s = 0;
+            for (uint i = from; i < to; i++)
+                if (h[h_at + i] != 0)
+                    s += h[h_at + i] * weight(ROW_AT(i), c);
+            part[part_at + (size_t)get_global_id(2) * n_cols + c] = s;
+        }
+    }
+}
+#endif
 
 /* The same for many tokens, n_cols % 32 == 0, and the sum of slices, in the order of sum_slices. */
 #if LANES == 1
-TURNED(turned_many, MANY_TOKENS, 1, 0, 1)
+TURNED(turned_many, MANY_TOKENS, 1, 0)
 #else
 /* A group has ITEMS columns and MANY_TOKENS tokens, an item four columns and eight tokens of them; ITEMS / 32 blocks of 32 neurons lie in
  * local memory, converted, and begin BLOCK floats apart in rows of NEURON floats, so that stores of neighbours meet no bank twice. */
@@ -568,52 +708,22 @@ kernel void sum_slices(global const float *part, uint part_at, uint n_slices, ui
     float s = 0;
     uint k = 0;
     global const float *p = part + part_at + i;
-    for (; k + 4 <= n_slices; k += 4, p += 4 * (size_t)n) { /* read together, added one after another */
-        float a = p[0], b = p[n], c = p[2 * (size_t)n], d = p[3 * (size_t)n];
-        s = s + a + b + c + d;
+    for (; k + 16 <= n_slices; k += 16, p += 16 * (size_t)n) { /* read together, added one after another */
+        float v[16];
+        EACH for (uint j = 0; j < 16; j++)
+            v[j] = p[j * (size_t)n];
+        EACH for (uint j = 0; j < 16; j++)
+            s += v[j];
     }
     for (; k < n_slices; k++, p += n)
         s += p[0];
     out[out_at + i] = s;
 }
 
-static float gelu(float g)
-{
-    return 0.5f * g * (1.0f + tanh(0.797884560802865f * g * (1.0f + 0.044715f * g * g)));
-}
-
-static float activation(float g, float u, uint act)
-{
-    if (act == 0)
-        return g / (1.0f + exp(-g)) * u;
-    if (act == 1)
-        return g > 0 ? g * u : 0;
-    if (act == 2)
-        return g > 0 && u > 0 ? g * u : 0;
-    if (act == 3) {
-        float c = fmin(g, 7.0f);
-        return c / (1.0f + exp(-1.702f * c)) * (fmin(fmax(u, -7.0f), 7.0f) + 1);
-    }
-    if (act == 6)
-        return fmax(g, 0.0f);
-    return gelu(g) * (act == 4 ? u : 1);
-}
-
-/* gate[t][i] = act(gate[t][i] + its bias, up[t][i] + its bias), nn_ffn_act; 0 where |act(gate, 1)| is below its threshold, nn_silence.
- * present: bit 0 gates' biases, bit 1 ups', bit 2 thresholds; f32[n] in buffers of their own. */
-kernel void activate(global float *gate, global const float *up, uint at, uint n, uint n_tokens, uint act, uint present,
-                     bytes gate_bias, ulong gate_at, bytes up_bias, ulong up_at, bytes silence, ulong silence_at)
+/* gate[t][i] = hidden(gate[t][i], up[t][i]). */
+kernel void activate(global float *gate, global const float *up, uint at, uint n, uint n_tokens, HIDDEN)
 {
     uint i = get_global_id(0);
-    if (i >= n * n_tokens)
-        return;
-    float g = gate[at + i], u = up[at + i];
-    if (present & 1)
-        g += *((global const float *)(gate_bias + gate_at) + i % n);
-    if (present & 2)
-        u += *((global const float *)(up_bias + up_at) + i % n);
-    float h = activation(g, u, act);
-    if (present & 4 && fabs(activation(g, 1, act)) < *((global const float *)(silence + silence_at) + i % n))
-        h = 0;
-    gate[at + i] = h;
+    if (i < n * n_tokens)
+        gate[at + i] = hidden(gate[at + i], up[at + i], i % n, HIDDEN_ARGS);
 }

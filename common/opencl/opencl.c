@@ -459,6 +459,19 @@ static int too_much(const struct opencl *o, int tokens, struct err *e)
     return err_set(e, ERR_LIMIT, "%d tokens for the accelerator; it was opened for %d", tokens, o->need.tokens);
 }
 
+/* Activations, where gates are, of inputs from `in` on. */
+static int hide(struct opencl *o, const struct accel_ffn *x, uint64_t in, uint64_t at, const struct opencl_biases *b, struct err *e)
+{
+    const struct opencl_place gate = place_of(o, x->gate.data, 1), up = place_of(o, x->up.data, 1);
+    int r;
+    if (x->n_tokens == 1 && opencl_queue_hides(&x->gate, &x->up))
+        return opencl_queue_hidden(o, &x->gate, gate, &x->up, up, o->in, in, o->gate, at, x->act, b, e);
+    if ((r = opencl_queue_product(o, &x->gate, gate, o->in, in, o->gate, at, x->n_tokens, e)) < 0 ||
+        (r = opencl_queue_product(o, &x->up, up, o->in, in, o->up, at, x->n_tokens, e)) < 0)
+        return r;
+    return opencl_queue_activate(o, o->gate, o->up, at, x->gate.n_rows, x->n_tokens, x->act, b, e);
+}
+
 static int ffn(struct accel *a, const struct accel_ffn *f, int n, struct err *e)
 {
     struct opencl *o = opencl_of(a);
@@ -473,10 +486,7 @@ static int ffn(struct accel *a, const struct accel_ffn *f, int n, struct err *e)
             return too_much(o, (int)(row + tokens), e);
         if ((x->gate_bias && !b.gate.mem) || (x->up_bias && !b.up.mem) || (x->silence && !b.silence.mem))
             return err_set(e, ERR_LIMIT, "biases of an FFN are not in the accelerator's memory");
-        if ((r = bring(o, row * d, x->in, tokens * d, e)) < 0 ||
-            (r = opencl_queue_product(o, &x->gate, place_of(o, x->gate.data, 1), o->in, row * d, o->gate, at, x->n_tokens, e)) < 0 ||
-            (r = opencl_queue_product(o, &x->up, place_of(o, x->up.data, 1), o->in, row * d, o->up, at, x->n_tokens, e)) < 0 ||
-            (r = opencl_queue_activate(o, o->gate, o->up, at, (int)neurons, x->n_tokens, x->act, &b, e)) < 0)
+        if ((r = bring(o, row * d, x->in, tokens * d, e)) < 0 || (r = hide(o, x, row * d, at, &b, e)) < 0)
             return r;
         r = x->turned ? opencl_queue_turned(o, &x->down, place_of(o, x->down.data, 1), o->gate, at, o->part, o->out, row * d,
                                             x->n_tokens, e)

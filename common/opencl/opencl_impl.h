@@ -29,7 +29,7 @@ struct opencl_devices {
 struct opencl_kernels {
     opencl_program_id program;  /* NULL: there are none */
     opencl_kernel product[3], turned[3]; /* of one token, of four, of many */
-    opencl_kernel sum, activate;
+    opencl_kernel sum, activate, hidden;
 };
 
 struct opencl_window {          /* memory of the caller's, as a buffer */
@@ -107,6 +107,11 @@ struct opencl_biases {
 };
 int opencl_queue_activate(struct opencl *o, opencl_mem gate, opencl_mem up, uint64_t at, int n, int n_tokens, enum model_act act,
                           const struct opencl_biases *b, struct err *e);
+/* Both products and that, of one token, in one command: out[i], i < gate->n_rows. Of matrices that opencl_queue_hides. */
+int opencl_queue_hides(const struct accel_matrix *gate, const struct accel_matrix *up);
+int opencl_queue_hidden(struct opencl *o, const struct accel_matrix *gate, struct opencl_place g, const struct accel_matrix *up,
+                        struct opencl_place u, opencl_mem x, uint64_t x_at, opencl_mem out, uint64_t out_at, enum model_act act,
+                        const struct opencl_biases *b, struct err *e);
 int opencl_queue_wait(struct opencl *o, int (*meanwhile)(void *ctx, struct err *e), void *ctx, struct err *e);
 void opencl_queue_forget(struct opencl *o); /* events */
 

@@ -42,6 +42,7 @@ static const struct { const char *name; size_t at; } kernels_of[] = {
     { "turned_many", offsetof(struct opencl_kernels, turned) + 2 * sizeof(opencl_kernel) },
     { "sum_slices", offsetof(struct opencl_kernels, sum) },
     { "activate", offsetof(struct opencl_kernels, activate) },
+    { "hidden_1", offsetof(struct opencl_kernels, hidden) },
 };
 enum { N_KERNELS = sizeof kernels_of / sizeof kernels_of[0] };
 

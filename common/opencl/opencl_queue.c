@@ -12,7 +12,7 @@ _Static_assert(MODEL_ACT_SILU == 0 && MODEL_ACT_RELU == 1 && MODEL_ACT_DRELU == 
                MODEL_ACT_GELU_UNGATED == 5 && MODEL_ACT_RELU_UNGATED == 6 && MODEL_ACTS == 7, "activations");
 
 #define MANY_ITEMS  128
-#define LEAST_SLICE 64
+#define LEAST_SLICE 32
 #define SILENCE_MS 30000
 #define SPIN_NS    300000    /* a kernel's time: sleeping takes longer than it asks for. A device that is a processor wants the core */
 #define SPIN_CPU_NS 10000
@@ -166,13 +166,18 @@ size_t opencl_queue_local(const struct opencl *o, int tokens)
     return (items > inputs ? items : inputs) * sizeof(float);
 }
 
-static void matrix_args(struct args *a, const struct accel_matrix *m, struct opencl_place w)
+static void rows_args(struct args *a, const struct accel_matrix *m, struct opencl_place w)
 {
     arg_mem(a, w.mem);
     arg_u64(a, w.at);
     arg_u64(a, m->row_stride);
     arg_u32(a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
     arg_u64(a, m->group_stride);
+}
+
+static void matrix_args(struct args *a, const struct accel_matrix *m, struct opencl_place w)
+{
+    rows_args(a, m, w);
     arg_u32(a, m->run_elems ? (uint64_t)m->run_elems / 32 : UINT32_MAX);
     arg_u64(a, m->run_stride);
 }
@@ -238,11 +243,7 @@ static int some_turned(struct opencl *o, const struct accel_matrix *m, struct op
     size_t group = (size_t)opencl_queue_items(o), tokens = (size_t)n_tokens, tile = (size_t)opencl_queue_many(o);
     size_t columns = ((size_t)m->n_cols + 31) / 32, items = o->lanes > 1 ? (size_t)(o->lanes * o->rows < 32 ? o->lanes * o->rows : 32) : 1;
     struct args a = { .o = o, .k = o->kernels[m->type].turned[by] };
-    arg_mem(&a, w.mem);
-    arg_u64(&a, w.at);
-    arg_u64(&a, m->row_stride);
-    arg_u32(&a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
-    arg_u64(&a, m->group_stride);
+    rows_args(&a, m, w);
     arg_mem(&a, h);
     arg_u32(&a, h_at);
     arg_mem(&a, part);
@@ -298,24 +299,53 @@ int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct o
     return r;
 }
 
+static void hidden_args(struct args *a, enum model_act act, const struct opencl_biases *b, opencl_mem none)
+{
+    arg_u32(a, (uint64_t)act);
+    arg_u32(a, (b->gate.mem ? 1 : 0) | (b->up.mem ? 2 : 0) | (b->silence.mem ? 4 : 0));
+    arg_mem(a, b->gate.mem ? b->gate.mem : none);
+    arg_u64(a, b->gate.at);
+    arg_mem(a, b->up.mem ? b->up.mem : none);
+    arg_u64(a, b->up.at);
+    arg_mem(a, b->silence.mem ? b->silence.mem : none);
+    arg_u64(a, b->silence.at);
+}
+
+int opencl_queue_hides(const struct accel_matrix *gate, const struct accel_matrix *up)
+{
+    return gate->type == up->type && !gate->run_elems && !up->run_elems;
+}
+
+int opencl_queue_hidden(struct opencl *o, const struct accel_matrix *gate, struct opencl_place g, const struct accel_matrix *up,
+                        struct opencl_place u, opencl_mem x, uint64_t x_at, opencl_mem out, uint64_t out_at, enum model_act act,
+                        const struct opencl_biases *b, struct err *e)
+{
+    const size_t items = (size_t)o->lanes * (size_t)o->rows, rows = up_to((size_t)gate->n_rows, (size_t)o->rows);
+    struct args a = { .o = o, .k = o->kernels[gate->type].hidden };
+    rows_args(&a, gate, g);
+    rows_args(&a, up, u);
+    arg_mem(&a, x);
+    arg_u32(&a, x_at);
+    arg_mem(&a, out);
+    arg_u32(&a, out_at);
+    arg_u32(&a, (uint64_t)gate->n_rows);
+    arg_u32(&a, (uint64_t)gate->n_cols);
+    hidden_args(&a, act, b, x); /* x: an argument that is not looked at */
+    arg(&a, o->lanes == 1 ? sizeof(float) : opencl_queue_local(o, 1), NULL);
+    const size_t global[3] = { rows * (size_t)o->lanes, 1, 1 }, local[3] = { items, 1, 1 };
+    return run(&a, global, local, "Gate, Up and an activation", e);
+}
+
 int opencl_queue_activate(struct opencl *o, opencl_mem gate, opencl_mem up, uint64_t at, int n, int n_tokens, enum model_act act,
                           const struct opencl_biases *b, struct err *e)
 {
     struct args a = { .o = o, .k = o->kernels[QUANT_F32].activate };
-    opencl_mem none = up; /* an argument that is not looked at */
     arg_mem(&a, gate);
     arg_mem(&a, up);
     arg_u32(&a, at);
     arg_u32(&a, (uint64_t)n);
     arg_u32(&a, (uint64_t)n_tokens);
-    arg_u32(&a, (uint64_t)act);
-    arg_u32(&a, (b->gate.mem ? 1 : 0) | (b->up.mem ? 2 : 0) | (b->silence.mem ? 4 : 0));
-    arg_mem(&a, b->gate.mem ? b->gate.mem : none);
-    arg_u64(&a, b->gate.at);
-    arg_mem(&a, b->up.mem ? b->up.mem : none);
-    arg_u64(&a, b->up.at);
-    arg_mem(&a, b->silence.mem ? b->silence.mem : none);
-    arg_u64(&a, b->silence.at);
+    hidden_args(&a, act, b, up); /* up: an argument that is not looked at */
     const size_t local[3] = { (size_t)(o->lanes * o->rows), 1, 1 }, global[3] = { up_to((size_t)n * (size_t)n_tokens, local[0]), 1, 1 };
     return run(&a, global, local, "an activation", e);
 }

@@ -87,6 +87,27 @@ static int check_turned(struct sample *s, int n_tokens, struct err *e)
     return 0;
 }
 
+/* Activations of one token in one command: the very bits of the commands that many tokens take. Ups are the rows behind the gates. */
+static int check_hidden(struct sample *s, struct err *e)
+{
+    enum { N = ROWS - 1 };
+    const struct accel_matrix m = { .type = s->type, .n_rows = N, .n_cols = s->n_cols, .row_stride = s->row_bytes };
+    const struct opencl_place gate = { s->mem, 0 }, up = { s->mem, s->row_bytes };
+    const struct opencl_biases none = { { NULL, 0 }, { NULL, 0 }, { NULL, 0 } };
+    int r;
+    if ((r = opencl_write(s->o, s->in, 0, s->x, (uint64_t)s->n_cols, e)) < 0 ||
+        (r = opencl_queue_product(s->o, &m, gate, s->in, 0, s->out, 0, 1, e)) < 0 ||
+        (r = opencl_queue_product(s->o, &m, up, s->in, 0, s->part, 0, 1, e)) < 0 ||
+        (r = opencl_queue_activate(s->o, s->out, s->part, 0, N, 1, MODEL_ACT_SILU, &none, e)) < 0 ||
+        (r = opencl_queue_hidden(s->o, &m, gate, &m, up, s->in, 0, s->out, N, MODEL_ACT_SILU, &none, e)) < 0 ||
+        (r = opencl_read(s->o, s->out, 0, s->got, 2 * N, e)) < 0 || (r = opencl_queue_wait(s->o, NULL, NULL, e)) < 0)
+        return r;
+    for (int i = 0; i < N; i++)
+        if (memcmp(&s->got[i], &s->got[N + i], sizeof *s->got))
+            return wrong(s, "an activation", i, 0, (double)s->got[N + i], (double)s->got[i], 0, e);
+    return 0;
+}
+
 /* The same whatever the type, so of float32's program alone. x: gates, and behind them ups. */
 static int check_activation(struct sample *s, enum model_act act, struct err *e)
 {
@@ -112,6 +133,7 @@ static int run(struct sample *s, struct err *e)
     for (size_t i = 0; i < sizeof counts / sizeof *counts && r == 0; i++)
         if ((r = check_product(s, counts[i], e)) == 0)
             r = check_turned(s, counts[i], e);
+    r = r < 0 ? r : check_hidden(s, e);
     for (int act = 0; s->type == QUANT_F32 && act < MODEL_ACTS && r == 0; act++)
         r = check_activation(s, (enum model_act)act, e);
     return r;

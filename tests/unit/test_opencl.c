@@ -282,6 +282,13 @@ static double ffn_case(struct accel *a, int dm, int n_types, int *grouped)
         return INFINITY;
     }
     *grouped &= !memcmp(got, other, sizeof *got * (size_t)tokens * (size_t)dm);
+    struct accel_ffn one = f; /* by kernels of its own */
+    one.n_tokens = 1, one.out = other;
+    if (be->ffn(a, &one, 1, &e) < 0 || be->wait(a, NULL, NULL, &e) < 0) {
+        printf("# one token: %s\n", e.msg);
+        return INFINITY;
+    }
+    *grouped &= !memcmp(got, other, sizeof *got * (size_t)dm);
     if (turned) {
         f.down = regrouped(&f.down);
         f.out = other;
@@ -401,6 +408,30 @@ static int fault(void *ctx)
 {
     (void)ctx;
     return ++commands == fail_at;
+}
+
+/* Each command costs the caller microseconds: an FFN of one token is its input, Gate with Up and activation, Down, in slices where several
+ * items have a row, and its output. */
+static void few_commands(void)
+{
+    static const uint32_t some[] = { QUANT_Q4_0 };
+    const struct accel_need own = { .tokens = 8, .d_model = 256, .neurons = 512 };
+    for (int lanes = 1; lanes <= 16; lanes *= 16) {
+        const struct accel_config c = { .device = device, .cache = cache, .types = some, .n_types = 1, .lanes = lanes, .fault = fault };
+        struct accel *a = opened_for(&c, &own);
+        struct err e = { 0 };
+        struct accel_ffn f = { .gate = matrix(QUANT_Q4_0, 512, 256, 0), .up = matrix(QUANT_Q4_0, 512, 256, ARENA / 4),
+                               .down = matrix(QUANT_Q4_0, 512, 256, ARENA / 2), .turned = 1, .in = x, .out = got };
+        int n[2] = { 0, 0 };
+        for (int k = 0; a && k < 2; k++) {
+            f.n_tokens = k ? 8 : 1;
+            commands = fail_at = 0;
+            n[k] = be->ffn(a, &f, 1, &e) < 0 || be->wait(a, NULL, NULL, &e) < 0 ? 0 : commands;
+        }
+        CHECK_MSG(n[0] == (lanes > 1 ? 5 : 4) && n[1] == n[0] + 2, "%d lanes: %d commands, of several tokens %d: %s", lanes, n[0], n[1],
+                  e.msg);
+        be->close(a);
+    }
 }
 
 static void limits(void)
@@ -535,6 +566,7 @@ int main(void)
         products(a, 1, "copies");
     be->close(a);
     ffns(&copies, "copies");
+    few_commands();
     limits();
     caching();
     remove_cache();

@@ -63,6 +63,7 @@ struct pool {
     atomic_int refused;    /* pool_refused */
     atomic_int caller_cpu; /* where it was last; -1: not known */
     atomic_int active, spin; /* workers that take part; whether they spin */
+    atomic_llong patience_ns; /* and for how long */
     cpu_set_t caller_mask; /* restored by pool_free */
     struct worker *workers; /* [1..n_threads) have threads */
     /* written by the caller before a job starts, read by workers that have joined it */
@@ -77,7 +78,7 @@ struct pool {
     atomic_int caller_sleeps;
 };
 
-/* Until done(p, value), for at most SPIN_NS; true when it came about. */
+/* Until done(p, value), while patience lasts; true when it came about. */
 static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), unsigned value)
 {
     int64_t end = 0;
@@ -87,7 +88,7 @@ static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), uns
         pool_relax();
         if (i % 64 == 63) { /* the clock costs more than a look */
             int64_t now = progress_now_ns();
-            end = end ? end : now + SPIN_NS;
+            end = end ? end : now + atomic_load_explicit(&p->patience_ns, memory_order_relaxed);
             if (now > end)
                 break;
         }
@@ -407,6 +408,11 @@ int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e)
     return 0;
 }
 
+void pool_patience(struct pool *p, int64_t ns)
+{
+    atomic_store(&p->patience_ns, ns > 0 ? ns : SPIN_NS);
+}
+
 static void stop(struct pool *p, int n_started)
 {
     atomic_store(&p->active, p->n_threads);
@@ -445,6 +451,7 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     atomic_init(&p->caller_cpu, -1);
     p->workers[0] = (struct worker){ .pool = p, .look_for = -1 };
     atomic_init(&p->active, n_threads);
+    atomic_init(&p->patience_ns, SPIN_NS);
     atomic_init(&p->spin, n_threads <= p->cpus);
     for (; r == 0 && n_started < n_threads; n_started++)
         if ((r = create_worker(p, n_started, e)) < 0)

@@ -32,6 +32,10 @@ int pool_refused(const struct pool *p);
  * nobody is moved. By the caller of jobs, between two of them. ERR_LIMIT. */
 int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e);
 
+/* From now on workers wait awake for the next job for so long; 0: some tens of microseconds, as at first. Where the gap between two jobs is
+ * longer, each begins with waking them, one after another. By the caller of jobs, between two of them. */
+void pool_patience(struct pool *p, int64_t ns);
+
 /* fn(ctx, worker, n_threads) on every worker, 0..n_threads-1; returns when all have. One caller
  * at a time. Writes of the caller before and of the workers inside are visible after. */
 typedef void pool_fn(void *ctx, int worker, int n_threads);

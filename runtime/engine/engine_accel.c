@@ -1,4 +1,4 @@
-/* The accelerator beside the processor: which hot neurons it has, what is queued when an FFN begins, the sum of both, and what happens
+/* The accelerator beside the processor: which hot neurons it has, what is queued while an FFN begins, the sum of both, and what happens
  * when it fails. Its neurons are a prefix of each FFN's resident ones, so that it never waits for reads; in some large passes it has what
  * is not resident, too (engine_accel_rest.c). */
 #include "runtime/engine/engine_accel.h"
@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define MOST_PRODUCTS  4
+#define PATIENCE_NS    300000 /* of threads beside a device with memory of its own, which has a layer's neurons for less; others are part of
+                               * the chip that these would heat */
 
 struct piece {
     const uint8_t *data;
@@ -279,6 +281,9 @@ int engine_accel_open(struct engine *g, struct err *e)
         x->takes[i] = (uint8_t)can_take(g, layer, block, most_of(g, layer, block));
     }
     prepare_shares(g);
+    struct accel_info info;
+    a->backend->describe(a, &info);
+    pool_patience(g->pool, info.device.shares_memory ? 0 : PATIENCE_NS);
     x->can_rest = engine_accel_can_rest(g);
     for (int i = 0, n = 0; i < model_depth(&g->h); i++)
         if (!model_is_lead(&g->h, model_layer_at(&g->h, i)))
@@ -331,14 +336,26 @@ static int fault(struct engine *g, const struct err *why, struct err *e)
 
 /* ---- FFNs ---- */
 
-static int queue(struct engine *g, int layer, const struct pipeline_ffn *f, int n, struct err *e)
+struct queueing {
+    struct engine *g;
+    int layer, n;
+    const struct pipeline_ffn *f;
+    int queued;                 /* FFNs; or ERR_*, and why */
+    struct err why;
+};
+
+/* A driver takes tens of microseconds for it: the other threads compute meanwhile. */
+static void queue(void *ctx)
 {
+    struct queueing *q = ctx;
+    struct engine *g = q->g;
     struct engine_accel *x = g->accel;
     struct accel_ffn all[SCHEDULE_MAX_BLOCKS];
+    const struct pipeline_ffn *f = q->f;
     float *out = x->out;
-    int k = 0;
-    assert(n <= SCHEDULE_MAX_BLOCKS);
-    for (int i = 0; i < n; i++) {
+    int k = 0, layer = q->layer;
+    assert(q->n <= SCHEDULE_MAX_BLOCKS);
+    for (int i = 0; i < q->n; i++) {
         uint32_t h = x->beside[(size_t)layer * (size_t)g->n_blocks + (size_t)f[i].block];
         if (!h)
             continue;
@@ -347,8 +364,8 @@ static int queue(struct engine *g, int layer, const struct pipeline_ffn *f, int 
         out += (size_t)f[i].in.n_tokens * (size_t)g->h.d_model;
         g->stats.accel.neurons += h;
     }
-    int r = k ? x->a->backend->ffn(x->a, all, k, e) : 0;
-    return r < 0 ? r : k;
+    int r = k ? x->a->backend->ffn(x->a, all, k, &q->why) : 0;
+    q->queued = r < 0 ? r : k;
 }
 
 void engine_accel_add(const struct engine_accel *x, const float *from, int n_tokens, float *out)
@@ -392,23 +409,24 @@ static int run_alone(struct engine *g, int layer, struct pipeline_ffn *f, int n,
 int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
     struct engine_accel *x = g->accel;
-    struct err why = { 0 };
+    struct queueing q = { .g = g, .layer = layer, .n = n, .f = f };
     if (!x || x->lost) {
         int done = pipeline_run(g->pipe, layer, f, n, e), again = done == 0 && x && x->stale;
         if (again)
             x->stale = 0;
         return again ? run_alone(g, layer, f, n, e) : done;
     }
-    int queued = queue(g, layer, f, n, &why), r = pipeline_run(g->pipe, layer, f, n, e), waited = 0;
-    int rest = x->rest && queued >= 0 && r == 0;
-    if (rest && (r = engine_accel_run_rest(g, layer, &f[0], queued > 0, &why, e)) > 0)
+    pipeline_at_start(g->pipe, queue, &q);
+    int r = pipeline_run(g->pipe, layer, f, n, e), waited = 0;
+    int rest = x->rest && q.queued >= 0 && r == 0;
+    if (rest && (r = engine_accel_run_rest(g, layer, &f[0], q.queued > 0, &q.why, e)) > 0)
         r = 0, waited = -1;
-    if (queued > 0 && !rest)
-        waited = engine_accel_wait(x, NULL, NULL, &why);
+    if (q.queued > 0 && !rest)
+        waited = engine_accel_wait(x, NULL, NULL, &q.why);
     if (r < 0)
         return r;
-    if (queued < 0 || waited < 0) {
-        r = fault(g, &why, e);
+    if (q.queued < 0 || waited < 0) {
+        r = fault(g, &q.why, e);
         x->stale = 0;
         return r < 0 ? r : run_alone(g, layer, f, n, e);
     }

@@ -25,6 +25,8 @@ struct pipeline {
     int threads;             /* that take part */
     uint32_t depth;          /* reads in flight */
     int predicted, prepared; /* this pass; blocks of a layer have begun, and pipeline_run has not been called */
+    pipeline_fn *at_start;   /* of the next pipeline_run, with its context; NULL: nothing */
+    void *at_start_ctx;
     struct pipeline_stats stats; /* of the pipeline's own; others are counted by the parts */
 };
 
@@ -121,16 +123,29 @@ static int do_job(struct job *j, int worker, struct counts *c, struct err *e)
     return r;
 }
 
+/* The coordinator's: lists and reads first, for they take no time; then, once, what its caller wants to begin beside the others' work. */
+static void coordinate(struct pipeline *p)
+{
+    struct err e;
+    pipeline_fn *fn = p->at_start;
+    if (scheduler_coordinate(p->s, &e) < 0)
+        scheduler_fail(p->s, &e);
+    p->at_start = NULL;
+    if (fn)
+        fn(p->at_start_ctx);
+}
+
 static void work(void *ctx, int worker, int n_threads)
 {
-    struct scheduler *s = ctx;
+    struct pipeline *p = ctx;
+    struct scheduler *s = p->s;
     struct job j;
     struct err e;
     (void)n_threads;
     for (;;) {
         unsigned seen = scheduler_version(s);
-        if (worker == 0 && scheduler_coordinate(s, &e) < 0)
-            scheduler_fail(s, &e);
+        if (worker == 0)
+            coordinate(p);
         enum scheduler_taken got = scheduler_take(s, worker, &j);
         if (got == SCHEDULER_OVER)
             return;
@@ -148,6 +163,12 @@ static void work(void *ctx, int worker, int n_threads)
 }
 
 /* ---- a layer ---- */
+
+void pipeline_at_start(struct pipeline *p, pipeline_fn *fn, void *ctx)
+{
+    p->at_start = fn;
+    p->at_start_ctx = ctx;
+}
 
 void pipeline_begin(struct pipeline *p, int predicted)
 {
@@ -222,15 +243,22 @@ static int prepare(struct pipeline *p, int layer, const struct pipeline_ffn *f, 
     return 0;
 }
 
-/* What predictors see; then everybody works until the layer, or its prediction, is done. */
+/* What predictors see; then everybody works until the layer, or its prediction, is done. Where an accelerator has all of it nobody is
+ * woken. */
 static int run(struct pipeline *p, struct pipeline_ffn *f, int n, int alone, struct err *e)
 {
     struct acts *in[SCHEDULE_MAX_BLOCKS];
-    for (int i = 0; i < n; i++)
+    int some = alone;
+    for (int i = 0; i < n; i++) {
         in[i] = f[i].seen.f32 ? &f[i].seen : &f[i].in;
+        some |= scheduler_block(p->s, i)->beside < scheduler_block(p->s, i)->rest;
+    }
     scheduler_inputs(p->s, in);
     scheduler_start(p->s, alone);
-    pool_share(p->c.pool, work, p->s);
+    if (some)
+        pool_share(p->c.pool, work, p);
+    else
+        work(p, 0, 1);
     return scheduler_end(p->s, e);
 }
 

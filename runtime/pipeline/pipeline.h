@@ -94,6 +94,11 @@ int pipeline_drain(struct pipeline *p, struct err *e);
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
 
+/* The next pipeline_run calls fn(ctx) once, on the calling thread, as its first act when the other threads may work: for what has them wait
+ * otherwise. */
+typedef void pipeline_fn(void *ctx);
+void pipeline_at_start(struct pipeline *p, pipeline_fn *fn, void *ctx);
+
 /* f[i].out = FFN of (layer, f[i].block) on f[i].in. */
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct err e;
@@ -61,6 +62,36 @@ static void test_use(void)
             usleep(2000); /* past the spinning */
     }
     pool_free(p); /* those that sleep leave as well */
+}
+
+static void sleeps(void *ctx, int worker, int n_threads)
+{
+    struct rusage u;
+    (void)n_threads;
+    if (worker == 1 && getrusage(RUSAGE_THREAD, &u) == 0)
+        *(long *)ctx = u.ru_nvcsw;
+}
+
+/* Between two jobs a worker sleeps, or, where it is told to be patient, it does not. */
+static void test_patience(void)
+{
+    struct pool *p;
+    long before, after[2];
+    cpu_set_t mine;
+    if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) < 2)
+        return; /* nobody waits awake */
+    CHECK(pool_new(2, NULL, &p, &e) == 0);
+    for (int patient = 0; patient < 2; patient++) {
+        pool_patience(p, patient ? 2000000000 : 0);
+        pool_run(p, sleeps, &before);
+        for (int i = 0; i < 10; i++) {
+            usleep(2000);
+            pool_run(p, sleeps, &after[patient]);
+        }
+        after[patient] -= before;
+    }
+    CHECK_MSG(after[0] >= 10 && after[1] < 5, "%ld sleeps in 10 gaps, patient %ld", after[0], after[1]);
+    pool_free(p);
 }
 
 struct shares {
@@ -283,6 +314,7 @@ int main(void)
     test_pinning();
     test_places();
     test_use();
+    test_patience();
     report_cost();
     return test_done();
 }

@@ -584,14 +584,31 @@ int hw_accel_of(const struct hw *h, const char *name)
     return -1;
 }
 
-/* The smallest sizes that the operation was measured with; 0: it was not. */
-static void least_sizes(const struct hw *h, const struct accel_filter *f, double least[DIMS])
+/* The smallest and the largest sizes that the operation was measured with; 0: it was not. */
+static void sizes_of(const struct hw *h, const struct accel_filter *f, double least[DIMS], double most[DIMS])
 {
     double x[DIMS], y;
     memset(least, 0, DIMS * sizeof *least);
+    memset(most, 0, DIMS * sizeof *most);
     for (int i = 0; i < h->n_accel_points; i++)
-        for (int d = 0, has = accel_get(h, i, f, x, &y); d < DIMS && has; d++)
+        for (int d = 0, has = accel_get(h, i, f, x, &y); d < DIMS && has; d++) {
             least[d] = least[d] <= 0 || x[d] < least[d] ? x[d] : least[d];
+            most[d] = x[d] > most[d] ? x[d] : most[d];
+        }
+}
+
+/* What a matrix takes however small it is: the least time of the corners, where that is not the time of this one; 0: not known. */
+static double fixed_ns(const struct curve *c, const double least[DIMS], double ns)
+{
+    double fixed = ns;
+    for (int corner = 1; corner < 4; corner++) {
+        struct curve at = *c;
+        for (int d = 1; d < DIMS; d++)
+            at.at[d] = corner & d ? least[d] : c->at[d];
+        double v = curve_value(&at);
+        fixed = v > 0 && v < fixed ? v : fixed;
+    }
+    return fixed < ns ? fixed : 0;
 }
 
 double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
@@ -604,14 +621,19 @@ double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int 
                        .filter = &f,
                        .at = { batch, rows, cols },
                        .proportional = 7 };
-    double share = 1, least[DIMS];
-    least_sizes(h, &f, least);
+    double share = 1, beyond = 1, least[DIMS], most[DIMS];
+    sizes_of(h, &f, least, most);
     for (int d = 1; d < DIMS; d++)
         if (c.at[d] > 0 && c.at[d] < least[d]) {
             share *= c.at[d] / least[d];
             c.at[d] = least[d];
+        } else if (most[d] > 0 && c.at[d] > most[d]) {
+            beyond *= c.at[d] / most[d];
+            c.at[d] = most[d];
         }
     double ns = curve_value(&c), launch = accel >= 0 && accel < h->n_accels ? h->accels[accel].launch_ns : 0;
+    double fixed = beyond > 1 ? fixed_ns(&c, least, ns) : 0;
+    ns = fixed + beyond * (ns - fixed);
     launch = launch < ns ? launch : ns;
     return launch + share * (ns - launch);
 }

@@ -65,7 +65,8 @@ double hw_mem_bytes_per_s(const struct hw *h, enum hw_stat stat);
 /* Which of the device's accelerators has that name; -1: none, or h or name is NULL. */
 int hw_accel_of(const struct hw *h, const char *name);
 
-/* ns of one matrix product on an accelerator; rows, cols and batch interpolated, in proportion beyond; with fewer rows or columns than were
+/* ns of one matrix product on an accelerator, or of an FFN; rows, cols and batch interpolated. Beyond the largest rows or columns what the
+ * smallest takes is taken once, and the rest is in proportion; beyond the largest batch all is. With fewer rows or columns than were
  * measured a launch, and the rest of the smallest in proportion. */
 double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
                    enum hw_stat stat);

@@ -569,7 +569,7 @@ static void ffn_values(const struct cost_rates *r, const struct cost_layer *l, c
     v[V_tau_gate] = r->gate_ns, v[V_tau_up] = r->up_ns, v[V_tau_down] = r->down_ns, v[V_tau_scattered] = r->scattered_ns;
     v[V_B_seq] = r->seq_bw, v[V_B_rand] = r->rand_bw, v[V_threads] = r->threads;
     if (l->engine_ns > 0)
-        v[V_t_engine] = k * l->engine_ns, v[V_t_launch] = k * l->launch_ns, v[V_sigma] = r->sigma;
+        v[V_t_engine] = k * l->engine_ns, v[V_t_queue] = k * l->queue_ns, v[V_t_launch] = k * l->launch_ns, v[V_sigma] = r->sigma;
 }
 
 /* Of reads. */
@@ -621,7 +621,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     const double cpu_ns = larger(o.ffn_compute_ns, o.ffn_memory_ns);
     o.io_ns = w.reads + cost_slowed_ns(cpu_ns, w.waited, w.kept);
     if (l->engine_ns > 0)
-        o.ffn_engine_ns = cost_both_ns(cpu_ns, r->ffn_factor * l->engine_ns,
+        o.ffn_engine_ns = cost_both_ns(cpu_ns, r->ffn_factor * l->queue_ns, r->threads, r->ffn_factor * l->engine_ns,
                                        r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)

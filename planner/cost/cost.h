@@ -162,7 +162,7 @@ struct cost_rates {
     int threads, depth;
     int ends;                               /* reads that end together at most, (M6): the depth */
     double launch_ns, sigma;                /* (M25), (M26); 0 without an accelerator */
-    double engine_ns[COST_HEIGHTS + 1];     /* of an FFN, by sixteenths of its neurons */
+    double engine_ns[COST_HEIGHTS + 1];     /* of an FFN, by sixteenths of its neurons; the first, of none, a call */
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
     double b_io, b_mem;                     /* the paper's */
     double ffn_factor, io_factor;           /* corrections of a calibration; 1: none */
@@ -174,7 +174,7 @@ struct cost_layer {
     double products_ns, jobs_ns, serial_ns;  /* of attention_ns: (M9), (M15), (M16) */
     double start_ns, contention_ns;              /* of compute_ns: (M15), (M19) */
     int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
-    double engine_ns, launch_ns;            /* (M25), of which launch; 0: all neurons are the processor's */
+    double engine_ns, queue_ns, launch_ns;  /* (M25), of which calls, of which a launch; 0: all neurons are the processor's */
     double jobs;                            /* (M19) */
     double first_ns;                        /* of the first layer: between guessing its experts and their router, (M32); else 0 */
     double guess_ns;                        /* of guessing a layer's experts: router and norm once more, (M32) */

@@ -165,7 +165,6 @@ int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const str
     r->sigma = tokens >= COST_MANY_TOKENS ? multiplying(hw, accel, cost_stat(c->stat)) : -1;
     if (r->sigma < 0)
         r->sigma = sharing(hw, c, notes);
-    r->engine_ns[0] = r->launch_ns;
     for (int i = 1; i <= COST_HEIGHTS; i++) {
         int n = (int)((long long)in->h.n_ff * i / COST_HEIGHTS);
         r->engine_ns[i] = ffn_ns(hw, c, accel, s->type, n > 0 ? n : 1, in->h.d_model, (int)ceil(tokens));
@@ -173,6 +172,7 @@ int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const str
             return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of FFNs of accelerator '%s' for the model's types: run "
                                                "thermo-profile hardware --engine with --types", hw->name, c->engine);
     }
+    r->engine_ns[0] = smaller(r->engine_ns[1], larger(r->launch_ns, 2 * r->engine_ns[1] - r->engine_ns[2]));
     return 0;
 }
 

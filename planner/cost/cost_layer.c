@@ -243,8 +243,9 @@ void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struc
     neurons_of(in, s, c, r, batch_index, layer, height, &x);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         x.predict_ns = hw_correction(hw, HW_PREDICT) * predictors_ns(hw, in, c, r, batch_index, layer, height, NULL);
-    x.engine_ns = cost_engine_ns(r->launch_ns, inputs_gates(in, batch_index, layer) / in->h.n_ff,
-                                 cost_engine_ffn_ns(r, in->h.n_ff, height));
+    double ffns = inputs_gates(in, batch_index, layer) / in->h.n_ff;
+    x.engine_ns = cost_engine_ns(r->launch_ns, ffns, cost_engine_ffn_ns(r, in->h.n_ff, height));
+    x.queue_ns = cost_engine_ns(r->launch_ns, ffns, r->engine_ns[0]);
     x.launch_ns = r->launch_ns;
     x.active = l->active; /* of both */
     x.density = l->density;

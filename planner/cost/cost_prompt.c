@@ -132,7 +132,7 @@ static void add_both(const struct pass *p, const struct cost_rates *r, const str
     double launch = groups * r->launch_ns, engine = 0, both = own_ns, longest = own_ns;
     if (w->height) {
         engine = launch + w->blocks * fmax(0, cost_engine_ffn_ns(r, p->in->h.n_ff, w->height) - r->launch_ns);
-        both = cost_both_ns(own_ns, engine, launch, r->sigma);
+        both = cost_both_ns(own_ns, 0, r->threads, engine, launch, r->sigma);
         longest = fmax(own_ns, engine);
     }
     o->ffn_ns += both;

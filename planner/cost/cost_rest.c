@@ -66,7 +66,7 @@ double cost_rest_bytes_per_s(const struct hw *hw, const struct layout_shape *s, 
 
 double cost_rest_ns(const struct cost_rest *x, double verify_ns, double sigma)
 {
-    return cost_pieces_ns(cost_both_ns(verify_ns, x->engine_ns, x->launch_ns, sigma), verify_ns, x->pieces);
+    return cost_pieces_ns(cost_both_ns(verify_ns, 0, 1, x->engine_ns, x->launch_ns, sigma), verify_ns, x->pieces);
 }
 
 double cost_rest_wait_ns(const struct cost_rest *x, double bytes_per_s, double area_bytes, double before_ns, double rest_ns)

@@ -118,7 +118,9 @@ static void beside(const struct hw *hw, const struct inputs *in, const struct la
     struct cost_flow nothing = { .reads = 0 };
     struct plan_layer_figures f = cost_figures(&c, &r, &l, &nothing);
     double cpu = fmax(f.ffn_compute_ns, f.ffn_memory_ns);
-    CHECK(near(f.ffn_engine_ns, fmax(cpu, 6000)) && near(f.total_ns, f.attention_ns + fmax(cpu, 6000)));
+    CHECK(near(r.engine_ns[0], 1000) && near(l.queue_ns, 1000)); /* of launches alone: sixteenths are in proportion */
+    double busy = cpu + 1000.0 / c.threads;
+    CHECK(near(f.ffn_engine_ns, fmax(busy, 6000)) && near(f.total_ns, f.attention_ns + fmax(busy, 6000)));
     /* 20 GB/s each, 25 together: each is slower by 1.6 while both work. */
     int n = hw->n_memory;
     CHECK(n > 0 && n <= 6);
@@ -130,8 +132,18 @@ static void beside(const struct hw *hw, const struct inputs *in, const struct la
     with.memory = memory, with.n_memory = n + 2;
     CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && near(r.sigma, 0.6));
     f = cost_figures(&c, &r, &l, &nothing);
-    CHECK(near(f.ffn_engine_ns, fmax(cpu, 6000) + 0.6 * fmin(cpu, 5000)));
-    CHECK(near(cost_both_ns(10, 4, 5, 0.5), 10) && near(cost_engine_ns(1000, 2, 6000), 11000));
+    CHECK(near(f.ffn_engine_ns, fmax(busy, 6000) + 0.6 * fmin(cpu, 5000)));
+    CHECK(near(cost_both_ns(10, 0, 1, 4, 5, 0.5), 10) && near(cost_engine_ns(1000, 2, 6000), 11000));
+    /* Calls are one thread's: hidden from none where there is one, less where there are many. */
+    CHECK(near(cost_both_ns(100, 80, 1, 90, 20, 0), 180) && near(cost_both_ns(100, 80, 16, 90, 20, 0), 105) &&
+          near(cost_both_ns(0, 80, 16, 90, 20, 0), 90));
+    /* A call that costs as much with few neurons as with many is its own, not its neurons'. */
+    points[0].ns.p50 = 8000, points[1].ns.p50 = 8500;
+    with.accel_points[0].rows = 32;
+    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && r.engine_ns[0] > 7500 && r.engine_ns[0] <= r.engine_ns[1]);
+    l = *base;
+    cost_layer_beside(&with, in, s, &c, &r, 0, 1, 256, &l);
+    CHECK(near(l.queue_ns, r.engine_ns[0]) && l.engine_ns > l.queue_ns);
     c.height = 0;
     CHECK(cost_height(s, &c, &all) == 0);
 }

@@ -245,6 +245,18 @@ static void questions(const struct hw *h)
     CHECK(near(hw_accel_ns(h, 0, "matmul/q4_0", 256, 512, 1, HW_TYPICAL), 5e4 + 5e4 / 8));
     CHECK(near(hw_accel_ns(h, 0, "matmul/q4_0", 2048, 512, 4, HW_TYPICAL), 5e4 + 7.5e5 / 2));
     CHECK(hw_accel_ns(h, 0, "matmul/f16", 1, 1, 1, HW_TYPICAL) == 0);
+    /* Beyond it: what any size takes once, and the rest in proportion; where no size is known to take less all is. */
+    struct hw_accel_point p[4];
+    struct hw gpu = *h;
+    for (int i = 0; i < 4; i++)
+        p[i] = (struct hw_accel_point){ .op = "ffn/q8_0", .rows = i & 1 ? 2048 : 256, .cols = i & 2 ? 2048 : 256, .batch = 1,
+                                        .ns = { 0, i == 3 ? 8.5e4 : 7e4, 0 } };
+    gpu.accel_points = p, gpu.n_accel_points = 4;
+    CHECK(near(hw_accel_ns(&gpu, 0, "ffn/q8_0", 2048, 2048, 1, HW_TYPICAL), 8.5e4));
+    CHECK(near(hw_accel_ns(&gpu, 0, "ffn/q8_0", 8192, 2048, 1, HW_TYPICAL), 7e4 + 4 * 1.5e4));
+    CHECK(near(hw_accel_ns(&gpu, 0, "ffn/q8_0", 8192, 4096, 1, HW_TYPICAL), 7e4 + 8 * 1.5e4));
+    p[0].ns.p50 = 9e4, p[1].ns.p50 = 9e4, p[2].ns.p50 = 9e4; /* noise: the largest is the fastest */
+    CHECK(near(hw_accel_ns(&gpu, 0, "ffn/q8_0", 8192, 2048, 1, HW_TYPICAL), 4 * 8.5e4));
 }
 
 /* Between two points no value leaves their span, and more block never means less throughput here. */

@@ -221,7 +221,7 @@ static void equal(void)
         SAME(&terms_measured, t_drain, cost_drain_ns(V(t_cold), V(reads), V(threads), V(D), V(down_share)));
         SAME(&terms_measured, t_slowed, cost_slowed_ns(V(t_work), V(t_waited), V(kappa)));
         SAME(&terms_measured, t_window, cost_window_ns(V(t_attention), V(t_work), V(t_early), V(t_late)));
-        SAME(&terms_measured, t_both, cost_both_ns(V(t_cpu), V(t_engine), V(t_launch), V(sigma)));
+        SAME(&terms_measured, t_both, cost_both_ns(V(t_cpu), V(t_queue), V(threads), V(t_engine), V(t_launch), V(sigma)));
         SAME(&terms_measured, t_memory, cost_memory_ns(V(V_seq), V(B_seq), V(V_rand), V(B_rand)));
         SAME(&terms_measured, t_layer, cost_in_turn_ns(V(t_attention), V(t_predict), V(t_ffn), V(t_io), V(t_exposed)));
         SAME(&terms_paper, t_mem, cost_mem_ns(V(W_attn), V(W_pred), V(a_io), V(W_ffn), V(B_mem)));

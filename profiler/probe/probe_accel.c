@@ -10,6 +10,7 @@
 #include "common/kernels/quant.h"
 #include "common/plan/schedule.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,7 @@ struct both {
     const struct point *p;
     int threads; /* of the processor; the accelerator's caller comes behind them */
     double seconds, ns, per_s[POOL_MAX_THREADS]; /* bytes, or rows */
+    atomic_int next; /* of a layer's rows, the first that no thread has */
     int failed;
     struct err e;
 };
@@ -182,16 +184,26 @@ static void run_both(void *ctx, int worker, int n_threads)
                                                  multiply_for(b, worker);
 }
 
-/* As a layer runs: an FFN is queued, all threads multiply, and the one that queued it waits. */
-static void run_layer(void *ctx, int worker, int n_threads)
+/* As a layer runs: one thread queues an FFN while the others multiply, then helps them, and waits. */
+static void share_layer(void *ctx, int worker, int n_threads)
 {
     struct both *b = ctx;
-    int rows = b->m->beside_rows / n_threads;
+    (void)n_threads;
     if (worker == 0)
         b->failed = queue_call(b->m, b->p, &b->e);
-    multiply(b, worker, rows);
-    if (worker == 0 && b->failed == 0)
+    while (atomic_fetch_add(&b->next, BESIDE_ROWS) < b->m->beside_rows)
+        multiply(b, worker, BESIDE_ROWS);
+}
+
+static int run_layer(struct both *b, struct pool *pool, struct err *e)
+{
+    atomic_store(&b->next, 0);
+    pool_share(pool, share_layer, b);
+    if (b->failed == 0)
         b->failed = b->m->a->backend->wait(b->m->a, NULL, NULL, &b->e);
+    if (b->failed < 0)
+        *e = b->e;
+    return b->failed;
 }
 
 /* Bytes of weights and of sweeps together, per second. */
@@ -224,14 +236,13 @@ static void prepare_acts(struct accel_probe *m, uint32_t type)
 }
 
 /* ns of BESIDE_SIZE rows of the processor's threads. */
-static int cpu_product(struct both *b, const int *cpus, double *ns, struct err *e)
+static double cpu_product(struct both *b, struct pool *pool)
 {
     double rate = 0;
-    int r = probe_threads(b->threads, cpus, run_both, b, e);
-    for (int i = 0; i < b->threads && r == 0; i++)
+    pool_run(pool, run_both, b);
+    for (int i = 0; i < b->threads; i++)
         rate += b->per_s[i];
-    *ns = rate > 0 ? 1e9 * BESIDE_SIZE / rate : 0;
-    return r;
+    return rate > 0 ? 1e9 * BESIDE_SIZE / rate : 0;
 }
 
 /* As many rows, the same for each thread, as the processor multiplies while an FFN is computed. */
@@ -247,27 +258,31 @@ static int choose_rows(struct both *b, double cpu_ns, struct err *e)
     return 0;
 }
 
-/* ns of the processor's product, or of both together, of the first time's number of rows. */
+/* ns of the processor's product, or of both together, of the first time's number of rows: the same threads in all rounds, for starting
+ * them would take longer than a layer. */
 static int products_beside(struct accel_probe *m, const struct point *p, double seconds, double *value, struct err *e)
 {
     struct both *b = calloc(1, sizeof *b);
+    struct pool *pool = NULL;
     int cpus[POOL_MAX_THREADS], rounds = 0;
     if (!b)
         return err_set(e, ERR_NOMEM, "measuring '%s': out of memory", m->c.name);
     *b = (struct both){ .m = m, .p = p, .seconds = seconds };
     b->threads = probe_cpus_pick(&m->cpus, -1, p->threads, cpus);
     prepare_acts(m, p->type);
-    int r = cpu_product(b, cpus, value, e);
+    int r = pool_new(b->threads, cpus, &pool, e);
+    if (r == 0)
+        *value = cpu_product(b, pool);
     if (r == 0 && p->what == BOTH && (r = choose_rows(b, *value, e)) == 0) {
         int64_t start = progress_now_ns(), now = start;
         while (r == 0 && (!rounds || now - start < (int64_t)(seconds * 1e9))) {
-            if ((r = probe_threads(b->threads, cpus, run_layer, b, e)) == 0 && (r = b->failed) < 0)
-                *e = b->e;
+            r = run_layer(b, pool, e);
             now = progress_now_ns();
             rounds++;
         }
         *value = (double)(now - start) / rounds;
     }
+    pool_free(pool);
     free(b);
     return r;
 }

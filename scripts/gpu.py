@@ -25,6 +25,8 @@ STORIES = "datasets/prompts/stories-profile.csv"
 MODELS = {"1b": (["--shape", "llama-1b", "--setting", "trained"], 512, "1800MB"),
           "7b": (["--shape", "mistral-7b", "--setting", "trained"], 256, "6GB,3GB")}
 HEIGHTS = (("25%", "ffn"), ("50%", "ffn"), ("100%", "ffn"), ("100%", "all"), ("100%+", "all"))
+# Decoding of the first model with so many of the processor's threads, for a driver has threads too; in at most so many seconds.
+THREADS, THREADS_SECONDS = (12, 14, 15, 16), 60
 
 
 class Gpu:
@@ -116,12 +118,26 @@ class Gpu:
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
-    def bench(self, model, plan, memory, flags):
+    def bench(self, model, plan, memory, flags, prompt="512"):
         """Tokens/s of a prompt of 512 and of decoding, measured and planned; None where it did not run."""
-        status, text = self.run([f"{BIN}/thermo-run", "bench", "-q", "--model", model, "--plan", plan, "--memory", memory, "-p", "512",
+        status, text = self.run([f"{BIN}/thermo-run", "bench", "-q", "--model", model, "--plan", plan, "--memory", memory, "-p", prompt,
                                  "-n", "48", "-r", "3", "--no-mlock", "--json", *flags], 90)
-        rows = json.loads(text)["tests"] if status == 0 else None
-        return rows
+        return json.loads(text)["tests"] if status == 0 else None
+
+    def by_threads(self, at, memory, engine):
+        """Decoding, ms of FFNs a token: heights by threads of the processor."""
+        until, heights = time.monotonic() + THREADS_SECONDS, ("none", "25%", "50%", "100%")
+        self.say(f"\n| threads | {' | '.join(heights)} |\n| ---: | {' | '.join('---:' for _ in heights)} |")
+        for threads in THREADS:
+            if threads > len(os.sched_getaffinity(0)):
+                continue
+            cells = []
+            for height in heights:
+                flags = [] if height == "none" else engine + ["--engine-height", height, "--engine-work", "ffn", "--engine-fail", "exit"]
+                late = time.monotonic() > until or self.left() < 10
+                rows = None if late else self.bench(at["thermo"], at["json"], memory, ["-t", str(threads), *flags], "0")
+                cells.append(f"{rows[0]['ms_per_token']['ffn']:.2f}, {rows[0]['tokens_per_s']:.1f} tokens/s" if rows else "not run")
+            self.say(f"| {threads} | {' | '.join(cells)} |")
 
     def speeds(self, n, db):
         for name, (shape, tokens, limits) in MODELS.items():
@@ -145,19 +161,23 @@ class Gpu:
             for x in json.load(open(at["json"], encoding="utf-8")).get("notes", []):
                 if "accelerator" in x or "opencl" in x:
                     self.say(f"- {x}")
-            self.say("\n| memory | height | work | test | tokens/s | ± | planned |\n| --- | --- | --- | --- | ---: | ---: | ---: |")
+            self.say("\n| memory | height | work | test | tokens/s | ± | planned | FFNs, ms a token | attention |\n"
+                     "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
             for memory in limits.split(","):
                 for height, work in (("none", ""), ("plan", "plan")) + HEIGHTS:
                     flags = [] if height == "none" else ["--engine", "plan", *engine[2:]] if height == "plan" else \
                         engine + ["--engine-height", height, "--engine-work", work, "--engine-fail", "exit"]
                     rows = self.bench(at["thermo"], at["json"], memory, flags)
                     if rows is None:
-                        self.say(f"| {memory} | {height} | {work} | did not run: see the log | | | |")
+                        self.say(f"| {memory} | {height} | {work} | did not run: see the log | | | | | |")
                     for r in rows or []:
                         planned = r.get("tokens_per_s_predicted") or \
                             (r["tokens"] * 1e3 / r["ttft_predicted_ms"] if r.get("ttft_predicted_ms") else None)
                         self.say(f"| {memory} | {height} | {work} | {r['test']} | {r['tokens_per_s']:.1f} | {r['stddev']:.1f} | "
-                                 f"{planned and round(planned, 1) or ''} |")
+                                 f"{planned and round(planned, 1) or ''} | {r['ms_per_token']['ffn']:.3f} | "
+                                 f"{r['ms_per_token']['attention']:.3f} |")
+            if name == next(iter(MODELS)) and self.left() > 10:
+                self.by_threads(at, limits.split(",")[0], engine)
 
 
 def main():
@@ -166,7 +186,7 @@ def main():
     p.add_argument("--device", type=int, help="N of 'thermo-run engines' (default: the first GPU)")
     p.add_argument("--work", default="build/gpu", help="folder of what is made (default: build/gpu)")
     p.add_argument("--seconds", type=float, default=570, help="of all steps together (default: 570)")
-    p.add_argument("--test-seconds", type=float, default=90, help="of one test, at most (default: 90)")
+    p.add_argument("--test-seconds", type=float, default=150, help="of one test, at most (default: 150)")
     p.add_argument("--models", default="1b,7b", help="of 1b and 7b (default: both)")
     p.add_argument("--steps", default="tests,measure,speeds", help="which (default: tests,measure,speeds)")
     args = p.parse_args()

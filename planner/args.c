@@ -4,6 +4,7 @@
 #include "planner/describe/describe_inputs.h"
 #include "planner/inputs/inputs_model.h"
 
+#include "common/base/log.h"
 #include "common/kernels/quant.h"
 #include "common/offline/trace/trace.h"
 #include "common/pack/pack.h"
@@ -57,7 +58,8 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME",
           .help = "Device in the database to plan for.", .def = "the only one" },
         { .name = "memory", .type = OPT_STRING, .dest = &a->memory, .arg = "SIZES",
-          .help = "Most memory the runtime may take, everything counted: 18MiB, or several limits: 1GiB,2GiB." },
+          .help = "Most memory the runtime may take, everything counted: 18MiB, or several limits: 1GiB,2GiB.",
+          .def = "solve: of what was available when the device was measured, less what Android keeps free, seven eighths" },
         { .name = "min-speed", .type = OPT_DOUBLE, .dest = &a->min_speed, .arg = "T/S", .min = 0, .max = 1e9,
           .help = "Least tokens per second at batch 1.", .def = "none" },
         { .name = "cores", .type = OPT_STRING, .dest = &a->cores, .arg = "LIST",
@@ -428,11 +430,22 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
 
 int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e)
 {
-    if (need_memory && !a->memory)
-        return err_set(e, ERR_USAGE, "--memory is needed: how many bytes may the runtime take?");
+    struct args with = *a;
+    char memory[32];
     int r = args_load_hw(a->hardware, a->device, &out->hw, e);
     if (r < 0)
         return r;
+    if (need_memory && !a->memory) {
+        uint64_t there = out->hw.available_bytes, limit = there - there / ARGS_LEFT_PART;
+        if (!there) {
+            args_done(out);
+            return err_set(e, ERR_USAGE, "--memory is needed: how many bytes may the runtime take? The figures tell of none available");
+        }
+        snprintf(memory, sizeof memory, "%llu", (unsigned long long)limit);
+        log_info("--memory %s: what was available on the device when it was measured, less an eighth", memory);
+        with.memory = memory;
+        a = &with;
+    }
     request_init(&out->request);
     if (a->corrections && (r = load_corrections(a, out, e)) < 0) {
         args_done(out);

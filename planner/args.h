@@ -18,6 +18,7 @@ struct args {
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
 #define ARGS_ROWS 31
+#define ARGS_LEFT_PART 8 /* of available memory, which others take from, that a limit made of it leaves */
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

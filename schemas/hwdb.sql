@@ -58,6 +58,7 @@ CREATE TABLE device (
     source                 TEXT, -- [note]
     memory_bytes           INTEGER CHECK (memory_bytes > 0), -- [field]
     app_memory_limit_bytes INTEGER CHECK (app_memory_limit_bytes > 0), -- [field] the most one program may hold
+    available_bytes        INTEGER CHECK (available_bytes > 0), -- [note] of memory, when it was measured last: less what Android keeps free
     updated_at             TEXT NOT NULL
 ) STRICT;
 

@@ -23,7 +23,7 @@ steps, each of which goes on where it was interrupted and does nothing where not
   --out DIR              results here (default: build/devices/NAME)
   --programs DIR         thermo-probe and thermo-run for the device (default: build/aarch64-static/bin, of make static-aarch64)
   --model FILE.gguf --traces FILE.h5 --prompts FILE.csv      what is planned and packed (prompts: stories-profile.csv)
-  --memory SIZE          limit of the plan
+  --memory SIZE          limit of the plan (default: seven eighths of what was available when it was measured, docs/phone.md)
   --prompt TEXT --tokens N                                   of run (default: 'Once upon a time', 128)
   --probe FLAGS --solve FLAGS --trace FLAGS --generate FLAGS further options of the programs, separated by blanks
   --tries N              how often a lost connection is waited for (default: 20)
@@ -158,7 +158,7 @@ long()
     n=$(quote "$1")
     on "[ \"\$(cat $n.key 2> /dev/null)\" = $2 ] && { [ -e $n.rc ] || kill -0 \$(cat $n.pid) 2> /dev/null; } || {
         rm -f $n.rc $n.pid; echo $2 > $n.key
-        \$(command -v setsid || command -v nohup) sh -c $(quote "$3; echo \$? > $1.rc.new; mv $1.rc.new $1.rc") \\
+        \$(command -v setsid || command -v nohup) sh -c $(quote "echo \$\$ > $1.pid; $3; echo \$? > $1.rc.new; mv $1.rc.new $1.rc") \\
             > $n.out 2> $n.err < /dev/null &
         echo \$! > $n.pid; }" || exit $?
     while status=$(on "cat $n.rc 2> /dev/null"); status=${status//[^0-9]/}; [ -z "$status" ]; do
@@ -199,7 +199,6 @@ do_probe()
 }
 do_plan()
 {
-    [ -n "$memory" ] || die "--memory: the limit of the plan"
     local there k
     there=$(on "cat /proc/meminfo" | awk '/^MemAvailable:/ { printf "%.0f", $2 * 1024 }')
     say "the device has ${there:-?} bytes of memory available"
@@ -209,8 +208,8 @@ do_plan()
         made "$traces" "$k" "$BIN/thermo-profile" trace --model "$model" --prompts "$prompts" --out "$traces" $trace_flags
     fi
     k=$(key "$(digest "$traces")" "$(digest "$out/$name.csv")" "$memory" "$solve_flags" "$("$BIN/thermo-plan" --version)")
-    made "$out/plan.json" "$k" "$BIN/thermo-plan" solve --traces "$traces" --hardware "$out/hw.sqlite" --device "$name" --memory "$memory" \
-        --out "$out/plan.json" $solve_flags
+    made "$out/plan.json" "$k" "$BIN/thermo-plan" solve --traces "$traces" --hardware "$out/hw.sqlite" --device "$name" \
+        ${memory:+--memory "$memory"} --out "$out/plan.json" $solve_flags
     k=$(python3 -c 'import json, sys
 print(min(l["memory_bytes"] for l in json.load(open(sys.argv[1]))["decisions"]["limits"]))' "$out/plan.json") || exit 3
     [ -z "$there" ] || [ "$k" -le "$there" ] || die "the plan takes $k bytes, and the device has $there available: a smaller --memory" 4

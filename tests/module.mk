@@ -20,7 +20,7 @@ TEST_LONG    := $(addprefix tests/cli/,slurm.sh thermocline.sh plan.sh hostile.s
                 $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
 # sanitizers. Commands that the scripts among them run are other tests' as well.
-TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh bench-serve.sh build.sh completions.sh datasets.sh regret.sh \
+TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh bench-serve.sh build.sh completions.sh datasets.sh matrix.sh regret.sh \
                 devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
 # takes a third of the time: in check-all alone. What these scripts compare are results.
@@ -35,10 +35,12 @@ TEST_SAME    += tests/cli/mutations.sh $(filter %/test_predictor_set_quality %/t
 # Whether what two commands say of a plan agrees (explain and solve run as plan.sh, report.sh and describe.sh run them), and programs as other
 # tests run them, on a model that is downloaded and on the embedded one.
 TEST_SAME    += $(addprefix tests/,cli/gains.sh cli/properties.sh e2e/demo.sh e2e/real.sh)
-# Programs for aarch64 with pages of three sizes, emulated (105 CPU-seconds; after make static-aarch64).
+# Programs for aarch64 with pages of three sizes, emulated (after make static-aarch64).
 TEST_SAME    += tests/cli/pages.sh
-# A device's steps by stand-ins for adb and ssh, for the most part a script's (12 to 21 CPU-seconds).
+# A device's steps by stand-ins for adb and a phone's shell, and over ssh, for the most part scripts' (37 CPU-seconds).
 TEST_SAME    += tests/cli/device.sh
+# The matrix of docs/ci.md: what plans.sh does, as it is written there (27 CPU-seconds).
+TEST_SAME    += tests/cli/matrix.sh
 # thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
 TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh server-storm.sh)
 # The page of thermo-serve in a browser, where there is one.

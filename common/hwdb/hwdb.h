@@ -166,6 +166,7 @@ struct hw {
     enum hw_origin origin;
     uint64_t memory_bytes;           /* of the machine; 0: not known */
     uint64_t app_memory_limit_bytes; /* the most one program may hold; 0: no other limit than memory_bytes */
+    uint64_t available_bytes;        /* of memory, when it was measured, less what Android's low memory killer keeps free; 0: not known */
     int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points, n_joint;
     struct hw_class classes[HW_MAX_CLASSES];
     struct hw_compute *compute;

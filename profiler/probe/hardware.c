@@ -417,6 +417,7 @@ static void note_conditions(struct hardware *s, const char *drive)
     if (v->available_bytes)
         size_format(v->available_bytes, text, sizeof text);
     note(s, "memory available ", v->available_bytes ? text : NULL);
+    note(s, "kept free by Android ", v->kept_free_bytes ? size_format(v->kept_free_bytes, text, sizeof text) : NULL);
     note(s, "", s->loaded);
     s->record.run.notes = s->notes;
 }
@@ -429,6 +430,9 @@ static int record_all(struct hardware *s, struct err *e)
     struct hw *device = &s->record.hw;
     *device = (struct hw){ .memory_bytes = v->memory_bytes, .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED,
                          .source = "thermo-profile hardware" };
+    device->available_bytes = v->available_bytes > v->kept_free_bytes ? v->available_bytes - v->kept_free_bytes : 0;
+    if (v->app_memory_limit_bytes && device->available_bytes > v->app_memory_limit_bytes)
+        device->available_bytes = v->app_memory_limit_bytes;
     snprintf(device->name, sizeof device->name, "%s", a->device);
     snprintf(device->description, sizeof device->description, "%s", a->description ? a->description : "");
     snprintf(device->cpu_model, sizeof device->cpu_model, "%s", v->cpu_model);

@@ -6,6 +6,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/machine.h"
+#include "common/base/pages.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -93,6 +94,10 @@ int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e)
 /* ---- passes ---- */
 
 #define MOST_REPS 64
+/* A table whose pass over the points ends after so many times what all passes should take, and so many seconds, gets no other pass: on a
+ * machine that is emulated, or one that does much else, measuring ends, too. */
+#define SLOW_TIMES 10
+#define SLOW_S     20
 
 double probe_expected_seconds(const struct probe *p)
 {
@@ -206,7 +211,8 @@ static double spread_of(const struct probe *p)
 int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progress *progress, struct err *e)
 {
     int r = 0;
-    int64_t begun = progress_now_ns();
+    int64_t begun = progress_now_ns(), from = 0;
+    double patience = w->left_s;
     int *order = malloc((size_t)p->n_points * sizeof *order);
     struct pass a = { .p = p, .order = order, .watch = w, .progress = progress, .start_ns = start_ns };
     assert(p->reps <= MOST_REPS);
@@ -215,7 +221,15 @@ int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progres
         r = err_set(e, ERR_NOMEM, "measuring %s: out of memory", p->table);
     if (r == 0)
         r = p->prepare(p, e);
+    from = w->now_ns(w);
     for (p->reps_done = 0; r == 0 && p->reps_done < p->reps; p->reps_done += r == 0) {
+        double taken_s = (double)(w->now_ns(w) - from) / 1e9 - (patience - w->left_s);
+        if (p->reps_done && taken_s > SLOW_TIMES * probe_expected_seconds(p) + SLOW_S) {
+            log_warn("%s: %d of %d samples of each point, for this machine is slow: they took %.0f s", p->table, p->reps_done, p->reps,
+                     taken_s);
+            progress_add(progress, (uint64_t)p->n_points * (uint64_t)(p->reps - p->reps_done));
+            break;
+        }
         shuffle(order, p->n_points, (uint64_t)p->reps_done << 32);
         r = take_pass(&a, e);
     }
@@ -339,6 +353,49 @@ static void read_battery(char *out, size_t len)
         closedir(d);
 }
 
+uint64_t probe_kept_free(const char *pages, const char *adj, int own_adj, uint64_t page_bytes)
+{
+    for (uint64_t most = 0;; pages++, adj += adj != NULL) {
+        char *end, *rest;
+        uint64_t n = strtoull(pages, &end, 10);
+        if (end == pages || (!adj && *end != ':') || n > UINT32_MAX)
+            return 0;
+        const char *at = adj ? adj : end + 1;
+        long level = strtol(at, &rest, 10);
+        if (rest == at)
+            return 0;
+        if (level <= own_adj && n > most)
+            most = n;
+        pages = adj ? end : rest;
+        adj = adj ? rest : NULL;
+        if (*pages != ',' || (adj && *adj != ','))
+            return *pages || (adj && *adj) ? 0 : most * page_bytes;
+    }
+}
+
+/* lmkd's levels, else those of a kernel of before. A shell's processes are ended by none; they are taken as the application in front is. */
+static uint64_t read_kept_free(void)
+{
+    static const char levels[] = "/system/bin/getprop sys.lmk.minfree_levels", kernels[] = "/sys/module/lowmemorykiller/parameters";
+    char path[96], pages[256] = "", adj[256] = "", own[16];
+    FILE *f = access("/system/bin/getprop", X_OK) == 0 ? popen(levels, "re") : NULL;
+    if (f) {
+        if (!fgets(pages, sizeof pages, f))
+            pages[0] = 0;
+        pages[strcspn(pages, "\n")] = 0;
+        pclose(f);
+    }
+    if (!pages[0]) {
+        snprintf(path, sizeof path, "%s/minfree", kernels);
+        read_line(path, pages, sizeof pages);
+        snprintf(path, sizeof path, "%s/adj", kernels);
+        read_line(path, adj, sizeof adj);
+    }
+    read_line("/proc/self/oom_score_adj", own, sizeof own);
+    int own_adj = (int)strtol(own, NULL, 10);
+    return probe_kept_free(pages, adj[0] ? adj : NULL, own_adj > 0 ? own_adj : 0, pages_small_size());
+}
+
 static uint64_t read_memory_bytes(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
@@ -399,6 +456,7 @@ void probe_env_read(struct probe_env *env, const char *storage_dir, int first_cp
     read_battery(env->battery, sizeof env->battery);
     env->memory_bytes = read_memory_bytes();
     env->available_bytes = machine_free_bytes();
+    env->kept_free_bytes = read_kept_free();
     uint64_t limit = machine_group_bytes();
     env->app_memory_limit_bytes = limit < env->memory_bytes ? limit : 0;
     if (storage_dir)

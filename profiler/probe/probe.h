@@ -119,10 +119,14 @@ struct probe_env {
     char os[HW_TEXT], kernel[HW_TEXT], governor[HW_NAME], cpu_model[HW_TEXT], battery[HW_NAME];
     char filesystem[HW_NAME], mount[HW_TEXT], mount_options[HW_TEXT], block_device[HW_TEXT], storage[HW_TEXT];
     uint64_t memory_bytes, available_bytes;
+    uint64_t kept_free_bytes; /* below which Android's low memory killer ends such a process as this one; 0: there is none */
     uint64_t app_memory_limit_bytes; /* from the memory cgroup; 0: no limit */
 };
 
 void probe_env_read(struct probe_env *out, const char *storage_dir, int first_cpu);
+/* Of the killer's levels, "PAGES:ADJ,..." as lmkd has them, or "PAGES,..." and "ADJ,..." as the kernel's: the most bytes that are kept free
+ * by ending processes of this oom_score_adj. 0: none, or no such texts. */
+uint64_t probe_kept_free(const char *pages, const char *adj, int own_adj, uint64_t page_bytes);
 double probe_temperature_c(void); /* hottest sensor; NAN: none */
 
 #endif

@@ -7,6 +7,7 @@
 #include "profiler/probe/probe.h"
 
 #include "common/base/file.h"
+#include "common/base/log.h"
 #include "common/base/pages.h"
 #include "common/kernels/kernels.h"
 
@@ -21,6 +22,8 @@ enum { REPS = 5,
        QUICK_REPS = 3,
        CACHE_BYTES = 256 << 10,
        CHUNK = 64,
+       LEAST_CHUNK = 4,
+       CHUNK_NS = 150000000, /* a chunk of many tokens takes at most, or rows are fewer: a machine that is emulated would need hours */
        MAX_ROW = 8192,
        MANY = 256, /* tokens, as a prompt has them */
        MAX_BATCH = MANY };
@@ -44,6 +47,7 @@ struct compute_probe {
     char *buf; /* weights: each thread takes its own part */
     size_t len;
     float *scratch; /* per thread: activations, results, factors */
+    int chunk;      /* rows of a call: CHUNK, or as many as a slow machine has time for */
 };
 
 /* Bytes of one thread's scratch: activations in either form, then the larger of results and accumulators. */
@@ -89,11 +93,11 @@ static struct place find_place(const struct work *w, int worker, int n_threads)
     return l;
 }
 
-/* One chunk of rows; returns how many. */
-static int chunk(const struct point *p, struct place *l)
+/* One chunk of at most so many rows; returns how many. */
+static int chunk(const struct point *p, struct place *l, int most)
 {
     const void *rows[CHUNK];
-    int n = l->rows < CHUNK ? (int)l->rows : CHUNK;
+    int n = l->rows < (size_t)most ? (int)l->rows : most;
     if (!p->axpy && p->pattern == HW_SEQ) {
         kernels->rows[p->act][p->type](l->out, CHUNK, l->weights + (l->at & (l->rows - 1)) * l->row_bytes, l->row_bytes, n,
                                        l->act, l->act_stride, p->batch, p->row_len);
@@ -118,7 +122,7 @@ static void compute(void *ctx, int worker, int n_threads)
     int64_t start = 0, warm = progress_now_ns() + (int64_t)(w->seconds * 0.1e9), now;
     uint64_t done = 0;
     do {
-        done += (uint64_t)chunk(w->p, &l);
+        done += (uint64_t)chunk(w->p, &l, w->c->chunk);
         now = progress_now_ns();
         if (!start && now >= warm) {
             start = now;
@@ -181,6 +185,29 @@ int probe_load(const struct probe_config *config, double seconds, double *first,
     return r;
 }
 
+/* By the slowest kernel, on the longest rows and the most tokens. */
+static int find_chunk(const struct compute_probe *c)
+{
+    int64_t slowest = 0;
+    int n = CHUNK, most = 0;
+    for (int i = 0; i < c->base.n_points; i++)
+        most = c->points[i].row_len * c->points[i].batch > most ? c->points[i].row_len * c->points[i].batch : most;
+    for (int i = 0; i < c->base.n_points; i++) {
+        const struct point *p = &c->points[i];
+        if (p->dram || p->core_class > 0 || p->threads > 1 || p->row_len * p->batch < most)
+            continue;
+        struct work w = { .c = c, .p = p };
+        struct place l = find_place(&w, 0, 1);
+        int64_t begun = progress_now_ns();
+        int rows = chunk(p, &l, LEAST_CHUNK);
+        int64_t ns = (progress_now_ns() - begun) / rows;
+        slowest = ns > slowest ? ns : slowest;
+    }
+    while (n > LEAST_CHUNK && slowest * n > CHUNK_NS)
+        n /= 2;
+    return n;
+}
+
 static int prepare(struct probe *base, struct err *e)
 {
     struct compute_probe *c = (struct compute_probe *)base;
@@ -195,6 +222,8 @@ static int prepare(struct probe *base, struct err *e)
     uint64_t *v = (uint64_t *)(void *)c->buf;
     for (size_t i = 0; i < c->len / sizeof *v; i++)
         v[i] = 0x2020202020202020u | (splitmix_at(i) & 0x0f0f0f0f0f0f0f0fu);
+    if ((c->chunk = find_chunk(c)) < CHUNK)
+        log_info("compute: %d rows at a time instead of %d, for this machine is slow", c->chunk, CHUNK);
     return 0;
 }
 
@@ -210,7 +239,7 @@ static int store(struct probe *base, struct hwdb_record *to, struct err *e)
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &c->points[i];
         struct hw_compute row = { .core_class = p->core_class, .pattern = p->pattern, .dram = p->dram, .threads = p->threads,
-                                  .row_len = p->row_len, .rows = CHUNK, .batch = p->batch,
+                                  .row_len = p->row_len, .rows = c->chunk, .batch = p->batch,
                                   .ns_per_row = probe_dist(base, i), .origin = HW_MEASURED };
         kernel_name(p, row.kernel, sizeof row.kernel);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);

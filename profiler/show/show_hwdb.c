@@ -61,7 +61,7 @@ static void print_conditions(const struct hw *h)
 
 static void print_head(const struct hw *h)
 {
-    char memory[32], limit[32], hash[HASH_TEXT];
+    char memory[32], limit[32], available[32], hash[HASH_TEXT];
     hash_text(h->hash, hash);
     print("%s\n", h->name);
     const char *const lines[][2] = { { "description", h->description }, { "SoC", h->soc }, { "CPU", h->cpu_model },
@@ -71,9 +71,11 @@ static void print_head(const struct hw *h)
         if (lines[i][1][0])
             print("  %-13s%s\n", lines[i][0], lines[i][1]);
     if (h->memory_bytes)
-        print("  %-13s%s%s%s\n", "memory", size_format(h->memory_bytes, memory, sizeof memory),
+        print("  %-13s%s%s%s%s%s\n", "memory", size_format(h->memory_bytes, memory, sizeof memory),
                h->app_memory_limit_bytes ? ", one program at most " : "",
-               h->app_memory_limit_bytes ? size_format(h->app_memory_limit_bytes, limit, sizeof limit) : "");
+               h->app_memory_limit_bytes ? size_format(h->app_memory_limit_bytes, limit, sizeof limit) : "",
+               h->available_bytes ? ", available when it was measured " : "",
+               h->available_bytes ? size_format(h->available_bytes, available, sizeof available) : "");
     for (int k = 0; k < h->n_classes; k++) {
         print("  %-13s%d x %s", k ? "" : "cores", h->classes[k].n_cores, h->classes[k].name);
         print(h->classes[k].max_hz ? ", %.2f GHz\n" : "\n", (double)h->classes[k].max_hz / 1e9);

@@ -116,6 +116,40 @@ check "is noted so" sql state.sqlite "SELECT notes FROM run" "$noted"
 check "its CSV has that with each figure" sh -c "'$P' export --db '$tmp/state.sqlite' | tail -n +2 | grep -cvF '; $noted' | grep -qx 0"
 check "thermo-probe's too" sh -c "LD_PRELOAD='$tmp/phone.so' PHONE_SYS='$sys' '$BIN/thermo-probe' --device x ${quick[*]} --only memory |
     tail -n +2 | grep -cvF '; $noted' | grep -qx 0"
+# What Android's low memory killer keeps free: lmkd's levels, or those of a kernel of before.
+kept() # NAME BYTES
+{
+    measure "$1.sqlite" && sql "$1.sqlite" "SELECT available_bytes FROM device" "$2"
+}
+check "memory that is available" sql state.sqlite "SELECT available_bytes FROM device" 2147483648
+mkdir -p "$sys/sys/module/lowmemorykiller/parameters" "$sys/system/bin" "$sys/proc/self"
+echo 0 > "$sys/proc/self/oom_score_adj"
+echo 1000,2000,9000 > "$sys/sys/module/lowmemorykiller/parameters/minfree"
+echo 0,100,906 > "$sys/sys/module/lowmemorykiller/parameters/adj"
+page=$(getconf PAGESIZE)
+check "less what a kernel's killer keeps free of an application in front" kept killer $((2147483648 - 1000 * page))
+printf '#!/bin/sh\n[ "$1" = sys.lmk.minfree_levels ] && echo 18432:0,23040:100,27648:200,80640:950\n' > "$sys/system/bin/getprop"
+chmod +x "$sys/system/bin/getprop"
+echo 200 > "$sys/proc/self/oom_score_adj"
+check "lmkd's levels go before, and a process in the background is ended sooner" kept lmkd $((2147483648 - 27648 * page))
+check "it is noted" sql lmkd.sqlite "SELECT notes LIKE '%; memory available 2.0 GiB; kept free by Android %' FROM run" 1
+check "and shown" sh -c "'$P' show '$tmp/lmkd.sqlite' | grep -q 'available when it was measured 1.9 GiB'"
+carried()
+{
+    "$P" export -q --db "$tmp/lmkd.sqlite" --out "$tmp/lmkd.csv" && "$P" import -q --db "$tmp/lmkd2.sqlite" --csv "$tmp/lmkd.csv" > /dev/null &&
+        sql lmkd2.sqlite "SELECT available_bytes FROM device" $((2147483648 - 27648 * page))
+}
+check "a CSV has it" carried
+unlimited() # DATABASE OUT: the limit of a plan that was asked for none
+{
+    "$L" solve -q --traces "$traces" --hardware "$tmp/$1" --context 256 --form split --packed no --out "$tmp/$2" > /dev/null 2> "$tmp/err"
+}
+check "a plan without --memory" unlimited lmkd2.sqlite own.json
+check "is for seven eighths of it" json own.json 'd["decisions"]["limits"][0]["memory_bytes"]' $(((2147483648 - 27648 * page) * 7 / 8))
+limitless() { ! unlimited "$@" && said "--memory is needed"; }
+"$P" import -q --db "$tmp/published.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null
+check "a device of which nothing of the kind is known needs --memory" limitless published.sqlite no.json
+rm -r "$sys/system" "$sys/sys/module" "$sys/proc/self"
 # Memory that is available, not what is installed.
 printf 'MemTotal: 11534336 kB\nMemFree: 1 kB\nMemAvailable: 32768 kB\n' > "$sys/proc/meminfo"
 little()

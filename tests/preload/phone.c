@@ -1,5 +1,5 @@
 /* For LD_PRELOAD: what a phone does otherwise than a computer.
- * PHONE_SYS=DIR        files of /sys, /proc and /vendor are those of DIR where it has them, libraries too
+ * PHONE_SYS=DIR        files of /sys, /proc, /system and /vendor are those of DIR where it has them, libraries and commands too
  * PHONE_VENDOR=1       there is no OpenCL but a vendor's
  * PHONE_PIN=refuse     no thread is pinned to a single processor; move: it is said to be, and is found on another
  * PHONE_DIRECT=wrong   O_DIRECT opens and every read through it returns other bytes; refuse: it does not open
@@ -30,7 +30,8 @@ static const char *here(const char *path, char *out, size_t len)
 {
     const char *dir = getenv("PHONE_SYS");
     struct stat st;
-    if (!dir || (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/vendor/", 8) != 0))
+    if (!dir || (strncmp(path, "/sys/", 5) != 0 && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/vendor/", 8) != 0 &&
+                 strncmp(path, "/system/", 8) != 0))
         return path;
     snprintf(out, len, "%s%s", dir, path);
     return stat(out, &st) == 0 || strncmp(path, "/sys/devices/system/cpu/cpu", 27) == 0 ? out : path;
@@ -46,6 +47,15 @@ FILE *fopen(const char *path, const char *mode)
     char other[4096];
     REAL(fopen);
     return real(here(path, other, sizeof other), mode);
+}
+
+FILE *popen(const char *command, const char *mode)
+{
+    char other[4096];
+    const char *dir = getenv("PHONE_SYS");
+    REAL(popen);
+    snprintf(other, sizeof other, "%s%s", dir && strncmp(command, "/system/", 8) == 0 ? dir : "", command);
+    return real(other, mode);
 }
 
 FILE *fopen64(const char *path, const char *mode)

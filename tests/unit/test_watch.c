@@ -101,6 +101,7 @@ static struct {
     struct watch_counts now;
     double busy_until_s; /* others take all CPUs until then */
     int haunts;          /* or whenever a sample is taken */
+    double slow_s;       /* a sample takes beyond 0.1 s */
     int samples, pauses;
 } world;
 
@@ -146,7 +147,7 @@ static int count_sample(struct probe *p, int point, int rep, double *value, stru
     world.samples++;
     if (world.haunts)
         world.busy_until_s = (double)world.now.now_ns / 1e9 + 0.1;
-    pass_time(0.1);
+    pass_time(0.1 + world.slow_s);
     *value = 100 + rep;
     return 0;
 }
@@ -208,6 +209,40 @@ static void patience(void)
     CHECK(c.marks == 1u << HW_OTHERS && world.samples == POINTS * REPS * WATCH_TRIES && near(c.others, 1));
     c = measured(-1, 2); /* of both, waiting and measuring again, patience is the bound */
     CHECK(world.samples < POINTS * REPS * 2 + 8 && c.paused_s + 0.1 * c.repeated < 2.6);
+}
+
+/* Levels of a low memory killer, of lmkd and of a kernel; texts that are none. */
+static void kept_free(void)
+{
+    CHECK(probe_kept_free("18432:0,23040:100,27648:200,80640:950", NULL, 0, 4096) == 18432 * 4096u);
+    CHECK(probe_kept_free("18432:0,23040:100,27648:200,80640:950", NULL, 900, 16384) == 27648 * 16384ull);
+    CHECK(probe_kept_free("100,300,200", "0,58,117", 117, 1) == 300 && probe_kept_free("100,300,200", "1,58,117", 0, 1) == 0);
+    static const char *const bad[] = { "", ":", "100", "100:", "100:0,", "100:0;200:1", "100:0,x:1", "99999999999:0", "-1:0" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(probe_kept_free(bad[i], NULL, 1000, 4096) == 0, "'%s'", bad[i]);
+    CHECK(probe_kept_free("100,200", "0", 1000, 1) == 0 && probe_kept_free("100", "0,1", 1000, 1) == 0 &&
+          probe_kept_free("100,200", "0,", 1000, 1) == 0);
+}
+
+/* A pass lasts far longer than samples should take: it is the only one. One that lasts for the patience that was spent is not. */
+static void slowness(void)
+{
+    struct probe p = made_up();
+    struct watch w;
+    struct progress progress;
+    memset(&world, 0, sizeof world);
+    world.now = (struct watch_counts){ .now_ns = 1, .n_cpus = 2, .tick_s = 0.01 };
+    world.slow_s = 4;
+    watch_init(&w, 0);
+    w.now_ns = world_now;
+    w.read = world_read;
+    w.pause = world_pause;
+    progress_init(&progress, "measuring", "samples", POINTS * REPS);
+    CHECK(probe_run(&p, progress_now_ns(), &w, &progress, &e) == 0 && p.reps_done == 1 && world.samples == POINTS);
+    CHECK(progress.done == POINTS * REPS && near(probe_dist(&p, 3).p50, 100));
+    probe_free(&p);
+    struct hw_conditions c = measured(30, 100);
+    CHECK(!c.marks && c.paused_s > 25);
 }
 
 /* ---- programs that are really busy ---- */
@@ -284,6 +319,8 @@ int main(void)
     windows();
     merging();
     patience();
+    slowness();
+    kept_free();
     busy_programs();
     return test_done();
 }

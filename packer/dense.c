@@ -122,8 +122,8 @@ static int choose_codec(const struct dense *d, struct item *i, uint8_t *piece)
 {
     uint64_t packed = 0;
     struct zstream *z;
-    if (i->from)
-        return 0; /* some of it was written as it is */
+    if (i->from || i->entry.role == MODEL_TOKEN_EMBD || i->entry.role == MODEL_LAYER_EMBD)
+        return 0; /* some of it was written as it is; rows of it may be read one by one */
     size_t len = i->t->bytes < i->piece ? (size_t)i->t->bytes : i->piece;
     int r = gguf_read_ahead(d->j->source->gguf, i->t, piece, len, &i->err); /* a codec, no bytes, depends on it */
     if (r == 0 && i->by_neuron)

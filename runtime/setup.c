@@ -235,6 +235,7 @@ static int fill_config(struct setup *s, struct err *e)
                                              .io_lanes = most.lanes,
                                              .queue_depth = most.depth,
                                              .read_bytes = plan_read_bytes(l),
+                                             .stream_tables = l->stream_tables,
                                              .hot = s->hot,
                                              .cold = s->cold } };
     if (s->elastic)

@@ -46,6 +46,7 @@ static inline void plan_sample(struct plan *p)
         if (plan_limit_init(p, l, 2, &e) < 0)
             abort();
         if (i == 1) {
+            l->stream_tables = 1;
             l->n_coalesce = 2;
             l->coalesce[0] = (struct reads_coalesce){ 65536, 4.75 };
             l->coalesce[1] = (struct reads_coalesce){ 524288, 18.5 };

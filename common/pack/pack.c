@@ -845,11 +845,10 @@ int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, 
 
 void pack_budget_model(const struct pack *p, struct budget_model *out)
 {
-    *out = (struct budget_model){ .h = p->h, .shapes = p->shapes, .n_tensors = (uint64_t)p->n_dense,
-                                  .vocab_text_bytes = p->vocab_text_bytes, .n_merges = p->n_merges,
+    *out = (struct budget_model){ .h = p->h, .shapes = p->shapes, .vocab_text_bytes = p->vocab_text_bytes, .n_merges = p->n_merges,
                                   .meta_bytes = p->meta_bytes };
     for (int i = 0; i < p->n_dense; i++)
-        out->dense_bytes += budget_dense_tensor(p->dense[i].bytes);
+        budget_add_dense(out, p->dense[i].role, p->dense[i].bytes, p->dense[i].dims[1], !p->dense[i].zstd); /* sizes of a file's parts */
 }
 
 int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text_len, struct err *e)

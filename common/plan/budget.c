@@ -45,6 +45,50 @@ uint64_t budget_dense_tensor(uint64_t bytes)
     return up64(bytes);
 }
 
+/* ---- tables of rows ---- */
+
+int budget_add_dense(struct budget_model *m, enum model_role role, uint64_t bytes, uint64_t rows, int by_row)
+{
+    int looked_up = role == MODEL_LAYER_EMBD || (role == MODEL_TOKEN_EMBD && !m->h.tied_output && !m->h.mtp);
+    if (m->dense_bytes + up64(bytes) < m->dense_bytes || up64(bytes) < bytes)
+        return -1;
+    m->dense_bytes += up64(bytes);
+    m->n_tensors++;
+    if (looked_up && by_row && rows && rows <= UINT32_MAX && bytes / rows <= UINT32_MAX / 4 && m->n_tables < BUDGET_TABLES)
+        m->table[m->n_tables++] = (struct budget_table){ role, rows, bytes / rows };
+    return 0;
+}
+
+uint64_t budget_row_buffer(const struct layout_shapes *s, uint64_t row_bytes)
+{
+    uint64_t block = s->l.block_bytes ? s->l.block_bytes : 4096; /* no layout is known yet */
+    return (row_bytes + block - 1) / block * block + block;
+}
+
+uint64_t budget_table_stream(const struct budget_model *m, const struct budget_table *t)
+{
+    return BUDGET_ROW_BUFFERS * budget_row_buffer(&m->shapes, t->row_bytes) + m->shapes.l.block_bytes + up64(t->rows * sizeof(uint32_t));
+}
+
+int budget_streams(const struct budget_model *m, const struct budget_choice *c, const struct budget_table *t)
+{
+    return c->stream_tables && 2 * budget_table_stream(m, t) < t->rows * t->row_bytes;
+}
+
+/* What stays of dense tensors. */
+static void dense_items(struct budget *b, const struct budget_model *m, const struct budget_choice *c)
+{
+    uint64_t stacks = (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
+    int any = 0;
+    b->item[BUDGET_DENSE] = up64(m->dense_bytes);
+    for (int i = 0; i < m->n_tables; i++)
+        if (budget_streams(m, c, &m->table[i])) {
+            b->item[BUDGET_DENSE] -= up64(m->table[i].rows * m->table[i].row_bytes) - up64(budget_table_stream(m, &m->table[i]));
+            any = 1;
+        }
+    b->item[BUDGET_STACKS] = stacks + (any ? BUDGET_ROW_LANES * BUDGET_IO_STACK_BYTES : 0);
+}
+
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons)
 {
     return up64(layout_bytes(&s->part[part], neurons));
@@ -434,12 +478,12 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     r = r < 0 ? r : budget_kv(m, c, &kv, e);
     if (r < 0)
         return r;
-    b.item[BUDGET_STACKS] =
-        (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
+    struct budget_choice least = *c;
+    least.stream_tables = 1;
+    dense_items(&b, m, &least);
     b.item[BUDGET_META] = meta_bytes(&s, m, c);
     b.item[BUDGET_ENGINE] = engine_bytes(&s, m, &c->engine, &scratch);
     b.item[BUDGET_ROOM] = c->room_bytes;
-    b.item[BUDGET_DENSE] = up64(m->dense_bytes);
     b.item[BUDGET_KV] = kv.total;
     b.item[BUDGET_SCRATCH] = scratch.total;
     if (p->buffer_bytes > UINT64_MAX / 4 / BUDGET_MAX_STREAM)
@@ -449,6 +493,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     if ((r = regions(&b, &s, m, c, 1, e)) < 0)
         return r;
     b.floor = total(&s, &b);
+    dense_items(&b, m, c);
     fixed_items(&b, &s, m, c, c->predictor_bytes, c->predictor_buffers);
     if ((r = regions(&b, &s, m, c, 0, e)) < 0)
         return r;

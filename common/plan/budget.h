@@ -15,11 +15,20 @@
 
 #include <stdint.h>
 
+/* A table of which a token needs a row and no more: it stays in memory, or its rows are read when tokens are known. */
+#define BUDGET_TABLES 2
+struct budget_table {
+    enum model_role role;
+    uint64_t rows, row_bytes;
+};
+
 /* Facts of the model, the same whether they come from a trace's tensor table or from a pack. */
 struct budget_model {
     struct model_hparams h;
     struct layout_shapes shapes;
     uint64_t dense_bytes;       /* sum of budget_dense_tensor() over the tensors that are not gate, up, down */
+    int n_tables;               /* of these tensors */
+    struct budget_table table[BUDGET_TABLES];
     uint64_t n_tensors;         /* entries in the pack's table: its tables are held in memory */
     uint64_t vocab_text_bytes, n_merges;
     uint64_t meta_bytes;        /* GGUF key-value section kept in the pack */
@@ -58,6 +67,7 @@ struct budget_choice {
     uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
     uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
     uint64_t area_bytes;        /* of the rest of FFNs, that an accelerator computes in large passes (rest.h); 0: there is none */
+    int stream_tables;          /* 1: tables that are larger than what reading their rows takes are not in memory */
     uint64_t room_bytes;        /* of plans: what chat or serve takes beside the model (room.h); the runtime takes it off its limit */
     struct budget_engine engine; /* of plans; the runtime looks at the open device instead */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
@@ -97,13 +107,25 @@ struct budget {
     uint64_t item[BUDGET_ITEMS];
     uint64_t tables;  /* of BUDGET_INDEX: page tables of the regions, which the kernel holds and an arena must not */
     uint64_t total;
-    uint64_t floor;   /* total with no hot and no cold region, and predictors streamed: below it nothing runs */
+    uint64_t floor;   /* total with no hot and no cold region, predictors streamed, and tables: below it nothing runs */
 };
 
 const char *budget_item_name(enum budget_item i); /* "kv" */
 
 /* Bytes that a dense tensor occupies in memory. */
 uint64_t budget_dense_tensor(uint64_t bytes);
+
+/* Take one into account, after m->h; rows: of so many bytes together; by_row: its bytes are stored so that a row can be read. -1: the sum
+ * overflows. */
+int budget_add_dense(struct budget_model *m, enum model_role role, uint64_t bytes, uint64_t rows, int by_row);
+
+/* Rows of a table are read into as many buffers of budget_row_buffer() bytes, which hold whole blocks, and have a checksum each. What that
+ * takes of BUDGET_DENSE, and of BUDGET_STACKS for all tables; whether the table is not in memory by this choice. */
+#define BUDGET_ROW_BUFFERS 32
+#define BUDGET_ROW_LANES   4
+uint64_t budget_row_buffer(const struct layout_shapes *s, uint64_t row_bytes);
+uint64_t budget_table_stream(const struct budget_model *m, const struct budget_table *t);
+int budget_streams(const struct budget_model *m, const struct budget_choice *c, const struct budget_table *t);
 
 /* Page tables of that many bytes; never more for a sum than for its terms. */
 uint64_t budget_table_bytes(uint64_t bytes);

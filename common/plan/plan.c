@@ -361,7 +361,7 @@ const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *
            memcmp(a->predictor, b->predictor, n) ? "predictors" : memcmp(a->always, b->always, n * sizeof *a->always) ? "exempt" :
            a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_f16 != b->kv_f16 ? "kv" :
            a->purpose != b->purpose ? "for" : a->max_batch != b->max_batch ? "max_batch" :
-           a->prefill_chunk != b->prefill_chunk ? "prefill_chunk" : NULL;
+           a->stream_tables != b->stream_tables ? "tables" : a->prefill_chunk != b->prefill_chunk ? "prefill_chunk" : NULL;
 }
 
 /* What is shared in a group, and what the accounts of its limits have room for. */

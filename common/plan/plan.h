@@ -228,6 +228,7 @@ struct plan_limit {
     enum plan_io io;
     int io_lanes, queue_depth;  /* queue_depth: the deepest of any batch size */
     double load_bytes_per_s;    /* what the device's figures say of large reads, as loading makes them (PLAN_LOAD_*); 0: nothing */
+    int stream_tables;          /* 1: rows of embeddings that tokens look up are read, the tables are not in memory (struct budget_table) */
     int n_coalesce;                /* 0: neighbours share a read, units with a gap between them do not */
     struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
     enum plan_ahead ahead;      /* in dense mode with experts; unstated, the runtime reads ahead as it sees fit */

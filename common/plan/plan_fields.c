@@ -52,6 +52,11 @@ static const char *kv_name(int v)
     return v ? "f16" : "f32";
 }
 
+static const char *tables_name(int v)
+{
+    return v ? "streamed" : "resident";
+}
+
 static const char *gap_name(int v)
 {
     return v ? "layouts" : "layout";
@@ -309,6 +314,9 @@ static const struct plan_field limit_fields[] = {
            "Absent: the device was not measured with many tokens, or not predicted (notes).", OPTIONAL, .has = has_prompt),
     ROW("recall", PLAN_REAL, plan_limit, recall, PLAN_BY_SOLVING, "Predicted mode: of each predictor the operating point of least density "
         "that reaches this recall is used, or else its greatest recall. Other modes: 0.", .up_to = 1),
+    ROW("tables", PLAN_NAME, plan_limit, stream_tables, PLAN_BY_MODEL, "Embeddings of which a token needs a row, token_embd where the head "
+        "is another tensor and layer_embd: resident, or streamed, where rows are read when tokens are known and that takes less than half "
+        "the memory. Absent: resident.", OPTIONAL, .names = tables_name, .most = 1),
     ROW("threads", PLAN_WHOLE, plan_limit, threads, PLAN_BY_FIGURES, "Compute threads, the main thread included, of the batch size with "
         "most; prompts run with these.", .least = 1, .most = BUDGET_MAX_THREADS),
 };

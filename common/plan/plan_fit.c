@@ -158,6 +158,10 @@ int plan_fit(struct plan_fit *f, struct err *e)
     int r = fits(f, e);
     if (r == 0 && f->fixed)
         return lower_only_neurons(f, e);
+    if (r == 0 && !f->choice.stream_tables) {
+        f->choice.stream_tables = 1;
+        r = fits(f, e);
+    }
     while (r == 0 && f->lower_chunk && f->choice.prefill_chunk > 1 && f->budget.floor > f->memory_bytes) {
         f->choice.prefill_chunk /= 2;
         r = fits(f, e);

@@ -2,9 +2,9 @@
 #define COMMON_PLAN_PLAN_FIT_H
 
 /* Lowers a plan's choices to the memory that there is. A plan says what was best on the machine that it was made for; where
- * another has less, gives way in this order: reads through gaps, whose buffers are large, where not even the floor fits; predictors
- * in memory, the last layers' first; neurons outside the parts with gates, all evenly; those of gates. The same inputs give the
- * same outcome. One owner thread. */
+ * another has less, gives way in this order: embeddings that are looked up by row; reads through gaps, whose buffers are
+ * large, where not even the floor fits; predictors in memory, the last layers' first; neurons outside the parts with gates, all
+ * evenly; those of gates. The same inputs give the same outcome. One owner thread. */
 #include "common/base/err.h"
 #include "common/plan/budget.h"
 #include "common/plan/plan.h"

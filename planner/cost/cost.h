@@ -84,6 +84,7 @@ struct cost_choice {
     int depth, lanes;
     int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
+    int stream_tables;              /* 1: rows of embeddings are read, (M37) */
     int only_batch;                 /* as in struct limits */
     int consecutive;                /* 1: a step's tokens are one sequence's, one after the other, (M30) */
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
@@ -241,6 +242,10 @@ void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struc
  * experts' count with layer 0. */
 void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
                       int layer, struct cost_layer *l, struct notes *notes);
+
+/* (M37) of a step of `batch` tokens, which is part of the head's time: reads of rows, and the time of one. 0: tables are in memory. */
+double cost_table_rows_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch, double *reads,
+                          double *each_ns);
 
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes);

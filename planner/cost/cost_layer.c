@@ -273,6 +273,28 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     *out = l;
 }
 
+double cost_table_rows_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch, double *reads,
+                          double *each_ns)
+{
+    const struct budget_choice by = { .stream_tables = c->stream_tables };
+    double sum = 0;
+    *reads = *each_ns = 0;
+    for (int i = 0; i < in->budget.n_tables; i++) {
+        if (!budget_streams(&in->budget, &by, &in->budget.table[i]))
+            continue;
+        const struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .lanes = 1, .core_class = -1,
+                                   .block_bytes = budget_row_buffer(&in->budget.shapes, in->budget.table[i].row_bytes),
+                                   .range_bytes = in->budget.table[i].rows * in->budget.table[i].row_bytes,
+                                   .queue_depth = batch < BUDGET_ROW_BUFFERS ? batch : BUDGET_ROW_BUFFERS };
+        double bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
+        *each_ns = bw > 0 ? 1e9 * (double)q.block_bytes / bw : 0;
+        *reads += batch;
+        sum += cost_lookup_ns(batch, *each_ns);
+    }
+    *each_ns = *reads > 0 ? sum / *reads : 0;
+    return sum;
+}
+
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes)
 {
@@ -284,7 +306,8 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
         return ns;
     ns += given ? cost_engine_products_ns(hw, c, &head, 1, batch) : cost_start_ns(1, r->start_ns);
     ns += cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
-    return ns * hw_correction(hw, HW_HEAD);
+    double reads, each_ns;
+    return ns * hw_correction(hw, HW_HEAD) + cost_table_rows_ns(hw, in, c, batch, &reads, &each_ns);
 }
 
 /* Of all layers: what they keep in memory. */

@@ -53,7 +53,8 @@ static void fill_account(struct inputs *in, const struct describe *d)
     for (int i = 0; i < in->layers[0].n; i++)
         layer += budget_dense_tensor(in->layers[0].product[i].bytes);
     b->h = *h;
-    b->dense_bytes = layers * layer + norm + budget_dense_tensor(in->embd_row_bytes * (uint64_t)h->n_vocab);
+    b->dense_bytes = layers * layer + norm;
+    budget_add_dense(b, MODEL_TOKEN_EMBD, in->embd_row_bytes * (uint64_t)h->n_vocab, (uint64_t)h->n_vocab, 1);
     if (!h->tied_output)
         b->dense_bytes += budget_dense_tensor(in->head.bytes);
     b->dense_bytes += budget_dense_tensor(d->resident_bytes);

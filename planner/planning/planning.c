@@ -362,7 +362,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
                               .context = c->context, .kv_f16 = c->kv_f16, .purpose = lim->purpose,
                               .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
-                              .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
+                              .stream_tables = lim->stream_tables, .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
                               .policy = p->tables.policy[c->variant], .optimal = x->finished };
     l->n_coalesce = p->space.rules[c->rule].n;
     memcpy(l->coalesce, p->space.rules[c->rule].at, sizeof l->coalesce);
@@ -725,6 +725,32 @@ int planning_within(struct problem *p, const struct request *q, const struct lim
     return r == ERR_INFEASIBLE ? 0 : r;
 }
 
+/* Embeddings of which tokens look rows up are in memory where all that is in memory with them fits, in the least configuration; else
+ * neurons have their place: a row is one read, and what a table has room for saves more. */
+static int choose_tables(const struct problem *p, struct limits *lim, struct err *e)
+{
+    const struct space *s = &p->space;
+    struct limits with = *lim;
+    struct cost_choice c;
+    struct budget all, none, streamed;
+    struct cost_residency *residencies = calloc((size_t)s->in->n_layers, sizeof *residencies);
+    if (!residencies)
+        return err_set(e, ERR_NOMEM, "out of memory for the account");
+    for (int l = 0; l < s->in->n_layers; l++)
+        for (int i = 0; i < s->shapes.n_parts; i++)
+            residencies[l].hot[i] = (uint32_t)s->shapes.n_ff;
+    with.prefill_chunk = 1;
+    with.stream_tables = 0;
+    int r = account_least(s, &with, &c, e);
+    r = r < 0 ? r : account_of(s, &c, &with, residencies, &all, e);
+    r = r < 0 ? r : account_of(s, &c, &with, NULL, &none, e);
+    with.stream_tables = 1;
+    r = r < 0 ? r : account_of(s, &c, &with, NULL, &streamed, e);
+    free(residencies);
+    lim->stream_tables = r == 0 && all.total > lim->memory_bytes && streamed.total < none.total;
+    return r;
+}
+
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
                     struct planning_bound *bounds, double *score, struct err *e)
 {
@@ -747,6 +773,8 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         request_weights(q, p->space.in->n_batches, lim.weight);
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
         plan.n_limits = i + 1;
+        if ((r = choose_tables(p, &lim, e)) < 0)
+            break;
         r = plan_limit_of(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &plan, &bounds[i], &plan.limits[i], e);
         *score += r == 1 ? log(planning_mean_speed(&plan.limits[i], lim.weight)) : 0;
     }
@@ -824,7 +852,8 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
     *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = b ? b->n_classes : l->n_classes,
                                  .threads = b ? b->threads : l->threads, .depth = depth,
                                  .lanes = l->io_lanes < depth ? l->io_lanes : depth, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
-                                 .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
+                                 .kv_f16 = l->kv_f16, .context = l->context, .stream_tables = l->stream_tables,
+                                 .read_bytes = plan_read_bytes(l) };
     if (b && (b->engine_neurons || b->engine_work)) {
         out->engine = p->engine;
         out->height = b->engine_neurons;
@@ -841,7 +870,7 @@ void planning_limits(const struct plan *p, const struct plan_limit *l, struct li
     *out = (struct limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
                                     .context = l->context, .max_batch = l->max_batch, .purpose = l->purpose,
                                     .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
-                                    .model = p->cost, .stat = p->stat };
+                                    .stream_tables = l->stream_tables, .model = p->cost, .stat = p->stat };
     memcpy(out->weight, p->request.weight, sizeof out->weight);
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         out->cores[k] = -1;

@@ -12,6 +12,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
         struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = most.threads, .io_lanes = most.lanes,
                                    .queue_depth = most.depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
+                                   .stream_tables = l->stream_tables,
                                    .room_bytes = room_bytes(l->purpose, l->context, l->max_batch, &p->space.budget),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         plan_fit_widen(&c, &l->elastic);

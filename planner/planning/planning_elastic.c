@@ -59,6 +59,7 @@ static int solve_within(struct problem *p, const struct request *q, const struct
     lim.prefill_chunk = chunk;
     lim.own_chunk = 1;
     lim.elastic = *x;
+    lim.stream_tables = plan->limits[a->first].stream_tables; /* of the least, for all */
     plan_limit_done(&a->limit[i]);
     a->limit[i] = (struct plan_limit){ .n_batches = 0 };
     return planning_within(p, q, &lim, plan, &a->bound[i], &a->limit[i], e);

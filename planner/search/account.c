@@ -65,6 +65,7 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .area_bytes = lim->area_bytes,
+                               .stream_tables = lim->stream_tables,
                                .room_bytes = room_bytes(lim->purpose, c->context, lim->max_batch, &s->budget), .hot = hot, .cold = cold };
     plan_fit_widen(&b, &lim->elastic);
     if (lim->reserved)
@@ -91,6 +92,7 @@ struct cost_choice account_choice(const struct space *s, int group, const struct
     return (struct cost_choice){ .mode = s->modes[v], .variant = v, .group = group, .predicted = s->predicted[v],
                                  .model = lim->model, .stat = lim->stat, .buffers = (int)s->group[group].buffers,
                                  .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context,
+                                 .stream_tables = lim->stream_tables,
                                  .only_batch = lim->only_batch };
 }
 

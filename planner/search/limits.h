@@ -19,6 +19,7 @@ struct limits {
     int kv_f16, act_q8;
     const char *engine;                 /* the device's accelerator that may have neurons; NULL: none. Borrowed of the device */
     struct plan_elastic elastic;        /* its group's: no choice is beyond it, and every account has it; group 0: none */
+    int stream_tables;                  /* 1: embeddings that are looked up by row are read, not in memory */
     int reserved;                       /* 1: every account has it, also where no batch size gives it anything */
     enum plan_work prompt_work;         /* what prompts may give it beside neurons */
     uint64_t area_bytes;                /* every account has such an area, for neurons that are not in memory; 0: none */

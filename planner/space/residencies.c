@@ -34,6 +34,7 @@ int residencies_bytes(const struct space *s, int layer, const struct cost_reside
                 hot[i * parts + q] = k->hot[q];
         cold[parts - 1] = k->slots;
         one.h.n_layers = 1;
+        one.n_tables = 0; /* they are no regions */
         one.shapes.l.n_layers = 0;
         one.shapes.l.kind[0] = s->shapes.l.kind[layer];
         r = budget_compute(&one, &c, &b, e);

@@ -95,6 +95,8 @@ static inline int dense_misfit_pos(uint64_t misfit)
     return (int)(misfit >> 32);
 }
 
+struct row_reads;
+
 /* All that it points to outlives the implementation. */
 struct dense_config {
     const struct model_hparams *h;
@@ -107,6 +109,7 @@ struct dense_config {
                                  * hold, DENSE_FITS where there is none. Several threads write it. NULL: nobody asks */
     int tokens;                 /* of a call, at most */
     const struct dense_elsewhere *elsewhere; /* or NULL */
+    struct row_reads *rows;     /* who has rows of tables without data; or NULL */
     struct dense_memory memory;
 };
 

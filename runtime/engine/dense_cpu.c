@@ -495,13 +495,30 @@ static int add_positions(const struct cpu *c, const struct engine_token *tokens,
     return 0;
 }
 
+/* Rows that are read as they are needed. */
+static int read_embeddings(const struct cpu *c, const struct quant_traits *q, float *x, struct err *e)
+{
+    const uint8_t *rows[ROW_READS_GROUP];
+    size_t d_model = (size_t)c->c.h->d_model;
+    int n, r = 0;
+    while (r == 0 && (n = r = row_reads_take(c->c.rows, MODEL_TOKEN_EMBD, rows, e)) > 0) {
+        for (int t = 0; t < n; t++, x += d_model)
+            q->dequant(x, rows[t], d_model);
+        r = row_reads_give(c->c.rows, MODEL_TOKEN_EMBD, e);
+    }
+    return r;
+}
+
 static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_matrix *m = cpu_matrix(c, -1, MODEL_TOKEN_EMBD);
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
-    for (int t = 0; t < n; t++)
+    int r = c->c.rows ? row_reads_begin(c->c.rows, tokens, n, e) : 0;
+    if (r < 0 || (!m->data && (r = read_embeddings(c, q, x, e)) < 0))
+        return r;
+    for (int t = 0; m->data && t < n; t++)
         q->dequant(x + (size_t)t * d_model, m->data + (size_t)tokens[t].id * m->row_bytes, d_model);
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)

@@ -4,6 +4,7 @@
 /* What the files of the processor's dense work share: dense_cpu.c has products, norms, attention and the rest, dense_recurrent.c what has a
  * state in place of keys and values. */
 #include "runtime/engine/dense.h"
+#include "runtime/engine/row_reads.h"
 
 #include "common/ops/ops.h"
 

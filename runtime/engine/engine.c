@@ -120,7 +120,8 @@ static int open_dense(struct engine *g, struct err *e)
     ops_most(&g->h, OPS_ALL, &most);
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
                               .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
-                              .elsewhere = engine_accel_products(g), .misfits = g->misfits };
+                              .elsewhere = engine_accel_products(g), .misfits = g->misfits,
+                              .rows = g->rows ? g->rows : g->c.trunk ? g->c.trunk->rows : NULL };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
@@ -169,7 +170,8 @@ static int set_up(struct engine *g, struct err *e)
     g->loading.ns = (uint64_t)(progress_now_ns() - start);
     io_close(g->io);
     g->io = NULL;
-    if ((r = engine_accel_open(g, e)) < 0 || (r = open_dense(g, e)) < 0 || (r = engine_open_reading(g, e)) < 0)
+    if ((r = engine_open_rows(g, e)) < 0 || (r = engine_accel_open(g, e)) < 0 || (r = open_dense(g, e)) < 0 ||
+        (r = engine_open_reading(g, e)) < 0)
         return r;
     engine_watch(g, NULL);
     engine_stats_reset(g);
@@ -205,7 +207,8 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     pool_free(g->pool);
-    int used = engine_accel_close(g), in_flight = g->lost || io_close(g->io) || used; /* before the memory that reads in flight write to */
+    int used = engine_accel_close(g), rows = row_reads_close(g->rows);
+    int in_flight = g->lost || io_close(g->io) || used || rows; /* before the memory that reads in flight write to */
     pipeline_free(g->pipe);
     if (!in_flight) /* else the process is about to end, and the mapping with it */
         arena_close(&g->arena);

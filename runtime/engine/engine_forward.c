@@ -274,6 +274,7 @@ void engine_watch(struct engine *g, const struct cancel *cancel)
     g->watched = cancel;
     if (g->io)
         io_watch(g->io, cancel);
+    row_reads_watch(g->rows, cancel);
 }
 
 void engine_stop_when(struct engine *g, int (*stop)(const void *ctx), const void *ctx)

@@ -11,6 +11,7 @@
 #include "runtime/engine/arena.h"
 #include "runtime/engine/dense.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/row_reads.h"
 #include "runtime/io/verify.h"
 #include "runtime/pipeline/pipeline.h"
 
@@ -24,6 +25,7 @@ struct engine {
     struct arena arena;
     struct pool *pool;
     struct io *io;
+    struct row_reads *rows;        /* of tables that are not in memory; NULL: there are none */
     struct dense_weights weights;
     struct graph_layer *graph;     /* [layer] */
     struct pipeline_bias *biases;  /* [layer] */
@@ -145,6 +147,7 @@ int load_neurons_cold(struct engine *g, struct err *e);
 
 /* ---- engine_reading.c ---- */
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
+int engine_open_rows(struct engine *g, struct err *e); /* when all is loaded */
 int engine_open_reading(struct engine *g, struct err *e);
 int engine_stop_reading(struct engine *g, struct err *e); /* waits for reads; counters are kept */
 void engine_empty_caches(struct engine *g);

@@ -6,20 +6,32 @@
 #include <assert.h>
 #include <string.h>
 
+static struct io_config io_of(const struct engine *g)
+{
+    const struct engine_config *c = &g->c;
+    return (struct io_config){ .path = c->pack->file.path,
+                               .align = g->shapes->l.block_bytes,
+                               .lanes = engine_way_of(g, g->way).lanes,
+                               .want_direct = !c->buffered,
+                               .cancel = g->watched,
+                               .fault = c->fault,
+                               .fault_ctx = c->fault_ctx };
+}
+
+int engine_open_rows(struct engine *g, struct err *e)
+{
+    struct io_config io = io_of(g);
+    return g->rows ? row_reads_open(g->rows, engine_way_of(g, g->way).io, g->c.backend, &io, e) : 0;
+}
+
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
 {
     const struct engine_config *c = &g->c;
     const struct engine_way way = engine_way_of(g, g->way);
-    struct io_config io = { .path = c->pack->file.path,
-                            .region = region,
-                            .region_bytes = bytes,
-                            .align = g->shapes->l.block_bytes,
-                            .queue_depth = depth,
-                            .lanes = way.lanes,
-                            .want_direct = !c->buffered,
-                            .cancel = g->watched,
-                            .fault = c->fault,
-                            .fault_ctx = c->fault_ctx };
+    struct io_config io = io_of(g);
+    io.region = region;
+    io.region_bytes = bytes;
+    io.queue_depth = depth;
     return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(way.io, &io, &g->io, e);
 }
 
@@ -179,9 +191,23 @@ int engine_renew(struct engine *g, struct err *e)
     return engine_open_reading(g, e);
 }
 
-struct engine_stats engine_stats(const struct engine *g)
+/* And those of rows, whose backend stays open. */
+static struct engine_stats all(const struct engine *g)
 {
     struct engine_stats s = gathered(g);
+    const struct io *rows = row_reads_io(g->rows);
+    const struct verify_counts verified = row_reads_verified(g->rows);
+    s.reads += rows ? rows->reads : 0;
+    s.read_bytes += rows ? rows->bytes : 0;
+    s.verify_bytes += verified.bytes;
+    s.verify_ns += verified.ns;
+    s.repaired += verified.repaired;
+    return s;
+}
+
+struct engine_stats engine_stats(const struct engine *g)
+{
+    struct engine_stats s = all(g);
     s.reads -= g->base.reads;
     s.read_bytes -= g->base.read_bytes;
     s.predictor_bytes -= g->base.predictor_bytes;
@@ -212,5 +238,5 @@ struct engine_stats engine_stats(const struct engine *g)
 void engine_stats_reset(struct engine *g)
 {
     g->stats = (struct engine_stats){ .repaired = g->stats.repaired };
-    g->base = gathered(g);
+    g->base = all(g);
 }

@@ -56,6 +56,12 @@ static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8
     return 0;
 }
 
+static int damaged(const struct engine *g, const struct pack_dense *d, uint64_t sum, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx", g->c.pack->file.path,
+                   model_role_name(d->role), d->layer, (unsigned long long)sum, (unsigned long long)d->checksum);
+}
+
 static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out, struct err *e)
 {
     const char *path = g->c.pack->file.path;
@@ -72,22 +78,58 @@ static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out
         return r == ERR_IO ? r : err_wrap(e, "'%s': layer %d", path, d->layer);
     }
     uint64_t sum = hash_64(out, (size_t)d->bytes);
-    if (sum != d->checksum)
-        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx",
-                       path, model_role_name(d->role), d->layer, (unsigned long long)sum,
-                       (unsigned long long)d->checksum);
-    return 0;
+    return sum == d->checksum ? 0 : damaged(g, d, sum, e);
 }
 
 /* ---- dense tensors ---- */
 
-static int load_one(struct engine *g, enum model_role role, int layer, struct progress *bar, struct err *e)
+/* A table whose rows are read later is read once here, so that damage is found before the first token, and what its rows will be verified
+ * by is taken from bytes that its checksum is held against. */
+static int look_at_rows(struct engine *g, const struct pack_dense *d, struct hash *h, struct err *e)
+{
+    uint64_t len = d->bytes / d->dims[1];
+    uint8_t *row = row_reads_buffer(g->rows);
+    struct ahead a;
+    ahead_init(&a, g, d->offset, d->stored_bytes);
+    for (uint64_t i = 0; i < d->dims[1]; i++) {
+        int r = ahead_read(&a, row, (size_t)len, e);
+        if (r < 0) {
+            load_drain(g);
+            return r;
+        }
+        hash_update(h, row, (size_t)len);
+        row_reads_look(g->rows, (uint32_t)i, row);
+    }
+    uint64_t sum = hash_final64(h);
+    return sum == d->checksum ? 0 : damaged(g, d, sum, e);
+}
+
+static int load_table(struct engine *g, const struct pack_dense *d, const struct budget_model *m, const struct budget_table *t,
+                      struct err *e)
+{
+    struct hash *h = hash_new();
+    if (!h || (!g->rows && !(g->rows = row_reads_new(&g->verifier, e)))) {
+        hash_free(h);
+        return err_set(e, ERR_NOMEM, "out of memory for tables of rows");
+    }
+    row_reads_add(g->rows, d, arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(budget_table_stream(m, t))));
+    int r = look_at_rows(g, d, h, e);
+    hash_free(h);
+    return r < 0 ? r : take_matrix(g, d, NULL, dense_at(&g->weights, d->role, -1), e);
+}
+
+static int load_one(struct engine *g, const struct budget_model *m, enum model_role role, int layer, struct progress *bar, struct err *e)
 {
     const struct pack *p = g->c.pack;
     const struct pack_dense *d = pack_dense_find(p, role, layer);
     struct dense_matrix *to = dense_at(&g->weights, role, layer);
     if (!d) /* pack_open looked for those that must be there */
         return 0;
+    for (int i = 0; i < m->n_tables; i++)
+        if (m->table[i].role == role && budget_streams(m, &g->c.choice, &m->table[i])) {
+            progress_add(bar, d->stored_bytes);
+            return load_table(g, d, m, &m->table[i], e);
+        }
     uint8_t *data = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
     int r = read_dense(g, d, data, e);
     if (r < 0)
@@ -127,16 +169,18 @@ int load_dense(struct engine *g, struct err *e)
 {
     const struct pack *p = g->c.pack;
     struct dense_weights *w = &g->weights;
+    struct budget_model m;
     struct progress bar;
     uint64_t total = 0;
     int r = make_tables(g, e);
+    pack_budget_model(p, &m);
     for (int i = 0; i < p->n_dense; i++)
         total += p->dense[i].stored_bytes;
     progress_init(&bar, "loading dense weights", "B", total);
     for (int l = -1; l < w->depth; l++)
         for (int role = 0; role < MODEL_ROLES && r == 0; role++)
             if (model_role_is_dense((enum model_role)role) && model_role_is_per_layer((enum model_role)role) == (l >= 0))
-                r = load_one(g, (enum model_role)role, l, &bar, e);
+                r = load_one(g, &m, (enum model_role)role, l, &bar, e);
     progress_done(&bar);
     if (r < 0)
         return r;
@@ -144,7 +188,7 @@ int load_dense(struct engine *g, struct err *e)
         g->biases[l] = (struct pipeline_bias){ dense_vector(w, MODEL_FFN_GATE_BIAS, l), dense_vector(w, MODEL_FFN_UP_BIAS, l),
                                                dense_vector(w, MODEL_FFN_THRESHOLD, l) };
     struct dense_matrix *embd = dense_at(w, MODEL_TOKEN_EMBD, -1), *output = dense_at(w, MODEL_OUTPUT, -1);
-    if (g->c.trunk && !embd->data)
+    if (g->c.trunk && !embd->row_bytes)
         *embd = *dense_at(&g->c.trunk->weights, MODEL_TOKEN_EMBD, -1);
     if (!output->data)
         *output = g->c.trunk ? *dense_at(&g->c.trunk->weights, MODEL_OUTPUT, -1) : *embd;

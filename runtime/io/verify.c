@@ -184,3 +184,36 @@ int verify_range(const struct verifier *v, int layer, int block, uint32_t range,
                                   .seed = verify_range_seed(&q, range, 1) } };
     return verify(v, p, v->row_checks[at][q.rank + range], c, e, name_range, &s);
 }
+
+/* ---- rows of dense tensors ---- */
+
+static struct place row_place(const struct verifier *v, const struct pack_dense *d, uint32_t row, uint8_t *bytes)
+{
+    uint64_t len = d->bytes / d->dims[1], at = d->offset + row * len;
+    return (struct place){ .data = bytes, .bytes = (size_t)len, .offset = at, .seed = v->pack->identity ^ at };
+}
+
+struct row_subject {
+    enum model_role role;
+    uint32_t row;
+};
+
+static void name_row(const void *ctx, char *text, size_t len)
+{
+    const struct row_subject *s = ctx;
+    snprintf(text, len, "row %u of tensor %s", s->row, model_role_name(s->role));
+}
+
+uint32_t verify_row_sum(const struct verifier *v, const struct pack_dense *d, uint32_t row, const uint8_t *bytes)
+{
+    const struct place p = row_place(v, d, row, (uint8_t *)bytes);
+    return sum_of(&p);
+}
+
+int verify_row(const struct verifier *v, const struct pack_dense *d, uint32_t row, const uint32_t *checks, uint8_t *bytes,
+               struct verify_counts *c, struct err *e)
+{
+    const struct place p[2] = { row_place(v, d, row, bytes), { .bytes = 0 } };
+    const struct row_subject s = { d->role, row };
+    return v->off ? 0 : verify(v, p, checks[row], c, e, name_row, &s);
+}

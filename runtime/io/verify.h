@@ -45,6 +45,11 @@ int verify_rows(const struct verifier *v, int layer, int block, uint32_t from, u
 int verify_range(const struct verifier *v, int layer, int block, uint32_t range, uint8_t *rows, uint8_t *bias,
                  struct verify_counts *c, struct err *e);
 
+/* A row of a dense tensor, without what lies beside it: its number, and whether that is checks[row]. */
+uint32_t verify_row_sum(const struct verifier *v, const struct pack_dense *d, uint32_t row, const uint8_t *bytes);
+int verify_row(const struct verifier *v, const struct pack_dense *d, uint32_t row, const uint32_t *checks, uint8_t *bytes,
+               struct verify_counts *c, struct err *e);
+
 /* How the numbers of a predictor are seeded, for the loader that makes them. */
 struct verify_predictor {
     uint64_t seed;

@@ -144,8 +144,37 @@ static void test_overflow(void)
     CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT && b.total == 42);
 }
 
+/* A table of rows: in memory, or 32 buffers of its blocks and one more, a block to align them, 4 bytes a row, and stacks of 4 threads. */
+static void test_tables(void)
+{
+    struct budget_model m = tiny(LAYOUT_BUNDLE);
+    struct budget_choice c = choice();
+    struct budget in, out;
+    struct err e;
+    m.dense_bytes = 0;
+    m.n_tensors = 0;
+    m.h.tied_output = 1;
+    CHECK(budget_add_dense(&m, MODEL_TOKEN_EMBD, 100000 * 300, 100000, 1) == 0 && m.n_tables == 0);
+    CHECK(budget_add_dense(&m, MODEL_LAYER_EMBD, 100000 * 5000, 100000, 0) == 0 && m.n_tables == 0);
+    m.h.tied_output = 0;
+    m.h.mtp = 1;
+    CHECK(budget_add_dense(&m, MODEL_TOKEN_EMBD, 100000 * 300, 100000, 1) == 0 && m.n_tables == 0);
+    m.h.mtp = 0;
+    m.dense_bytes = 64;
+    CHECK(budget_add_dense(&m, MODEL_LAYER_EMBD, 100000 * 5000, 100000, 1) == 0 && m.n_tables == 1);
+    CHECK(budget_add_dense(&m, MODEL_TOKEN_EMBD, 100 * 300, 100, 1) == 0 && m.n_tables == 2); /* too small to be streamed */
+    CHECK(budget_add_dense(&m, MODEL_OUTPUT, UINT64_MAX - 64, 100, 1) == -1 && m.n_tensors == 5);
+    CHECK(budget_compute(&m, &c, &in, &e) == 0 && in.item[BUDGET_DENSE] == 64 + 500000000 + 30016);
+    c.stream_tables = 1;
+    CHECK(budget_compute(&m, &c, &out, &e) == 0 && out.floor == in.floor && out.floor == out.total);
+    CHECK(out.item[BUDGET_DENSE] == 64 + 30016 + 32 * 3 * 4096 + 4096 + 400000);
+    CHECK(out.item[BUDGET_STACKS] == in.item[BUDGET_STACKS] + 4 * 65536);
+    CHECK(budget_streams(&m, &c, &m.table[0]) && !budget_streams(&m, &c, &m.table[1]));
+}
+
 int main(void)
 {
+    test_tables();
     for (int f = 0; f < LAYOUT_FORMS; f++)
         test_regions((enum layout_form)f);
     test_monotonic();

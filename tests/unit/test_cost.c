@@ -296,6 +296,18 @@ static void test_layer(void)
     struct cost_layer cl2;
     struct cost_rates r2;
     double head = cost_head_ns(&hw, &in, &c, &r, 1, &notes);
+    /* (M37) a row of 5000 bytes is one read of three blocks, of two tokens two at once; nothing of a small table, or of one in memory. */
+    struct inputs rows = in;
+    struct cost_choice by_row = c;
+    struct hw_read row = { .backend = c.backend, .pattern = HW_RANDOM, .block_bytes = 3 * 4096, .range_bytes = 100000 * 5000ull,
+                           .queue_depth = 2, .lanes = 1, .core_class = -1 };
+    rows.budget.table[0] = (struct budget_table){ MODEL_LAYER_EMBD, 100000, 5000 };
+    rows.budget.table[1] = (struct budget_table){ MODEL_TOKEN_EMBD, 10, 5000 };
+    rows.budget.n_tables = 2;
+    CHECK(near(cost_lookup_ns(3, 80), 240) && near(cost_head_ns(&hw, &rows, &c, &r, 1, &notes), head));
+    by_row.stream_tables = 1;
+    CHECK(near(cost_head_ns(&hw, &rows, &by_row, &r, 2, &notes), cost_head_ns(&hw, &in, &c, &r, 2, &notes) +
+               2 * 3 * 4096e9 / hw_storage_bytes_per_s(&hw, &row, HW_TYPICAL)));
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
     f.ahead = 0; /* what attention hides does not shrink with storage's times */
     g = cost_figures(&c, &r, &cl, &f);

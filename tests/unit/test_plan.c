@@ -47,7 +47,8 @@ static int same(const struct plan *a, const struct plan *b)
              x->threads == y->threads && x->n_classes == y->n_classes && x->classes[1].n == y->classes[1].n &&
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
-             x->optimal == y->optimal && x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
+             x->optimal == y->optimal && x->stream_tables == y->stream_tables &&
+             x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
              !memcmp(x->always, y->always, 3 * sizeof *x->always) && x->n_coalesce == y->n_coalesce &&
              !memcmp(x->coalesce, y->coalesce, sizeof x->coalesce) &&
              same_alternatives(x, y) && x->n_batches == y->n_batches;

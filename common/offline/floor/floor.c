@@ -33,11 +33,8 @@ static int add_dense(struct budget_model *b, const struct gguf_tensor *const *ro
         const struct gguf_tensor *t = roles[r];
         if (!t || !model_role_is_dense((enum model_role)r) || (model_role_is_per_layer((enum model_role)r) != 0) != per_layer)
             continue;
-        uint64_t bytes = budget_dense_tensor(t->bytes);
-        if (b->dense_bytes + bytes < bytes || bytes < t->bytes)
+        if (budget_add_dense(b, (enum model_role)r, t->bytes, t->dims[1], 1))
             return err_set(e, ERR_LIMIT, "the sizes of the model's tensors overflow");
-        b->dense_bytes += bytes;
-        b->n_tensors++;
     }
     return 0;
 }
@@ -96,6 +93,7 @@ static int least_of(const void *of, const struct floor_ask *a, uint64_t *bytes, 
     struct budget b;
     const struct budget_choice c = { .context = a->context, .kv_f16 = a->kv_f16, .max_batch = a->max_batch,
                                      .prefill_chunk = a->chunk ? a->chunk : 1, .threads = 1, .io_lanes = 1, .queue_depth = 1,
+                                     .stream_tables = 1,
                                      .room_bytes = room_bytes(a->purpose, a->context, a->max_batch, m) };
     int r = budget_compute(m, &c, &b, e);
     if (r == 0)

@@ -129,13 +129,9 @@ int trace_budget_model(const struct trace *t, const struct layout *l, struct bud
         return r;
     /* The packer keeps every tensor but gate, up and down as a dense one. */
     for (int k = 0; k < i->n_tensors; k++)
-        if (model_role_is_dense(i->tensors[k].role)) {
-            uint64_t bytes = budget_dense_tensor(i->tensors[k].bytes);
-            if (m.dense_bytes + bytes < bytes || bytes < i->tensors[k].bytes)
-                return err_set(e, ERR_LIMIT, "'%s': the sizes of its tensors overflow", i->path);
-            m.dense_bytes += bytes;
-            m.n_tensors++;
-        }
+        if (model_role_is_dense(i->tensors[k].role) &&
+            budget_add_dense(&m, i->tensors[k].role, i->tensors[k].bytes, i->tensors[k].dims[1], 1))
+            return err_set(e, ERR_LIMIT, "'%s': the sizes of its tensors overflow", i->path);
     *out = m;
     return 0;
 }

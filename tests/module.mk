@@ -14,14 +14,16 @@ TEST_RULES_ALL = $(TEST_RULES) $(if $(TEST_RULES),tests/check-tidy.sh)
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
-TEST_LONG    := $(addprefix tests/cli/,slurm.sh thermocline.sh plan.sh hostile.sh gains.sh mutations.sh report.sh engines-plan.sh \
-                guess-batches.sh) \
-                $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh soak.sh) \
-                $(filter %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
+TEST_LONG    := $(addprefix tests/cli/,server-storm.sh thermocline-killed.sh plan.sh thermocline.sh hostile.sh consume.sh quantize.sh limits.sh \
+                slurm.sh batches.sh phone.sh elastic.sh room.sh ceiling.sh bench.sh gains.sh mutations.sh report.sh engines-plan.sh guess-batches.sh) \
+                $(addprefix tests/e2e/,predicted.sh archs.sh engines-prompts.sh real.sh types.sh memory.sh soak.sh mtp.sh) \
+                $(filter %/test_thermo %/test_planning_layouts %/test_planning_predicted %/test_planning %/test_batch %/test_engine %/test_session %/test_io %/test_kernels %/test_engine_predict,$(TEST_PROGS))
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left out under
 # sanitizers. Commands that the scripts among them run are other tests' as well.
 TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,bench.sh bench-serve.sh build.sh completions.sh datasets.sh matrix.sh regret.sh \
                 devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh)))
+# What looks at results on disk alone, by commands that other tests run: left out under sanitizers as well.
+TEST_ONCE    += tests/cli/beside.sh
 # What reaches almost no branch of ours that other tests do not reach (140 of 47,849 edges of the programs' control flow, by gcov), and
 # takes a third of the time: in check-all alone. What these scripts compare are results.
 TEST_SAME    := $(addprefix tests/,cli/phones.sh cli/slurm.sh e2e/bit-identity.sh e2e/memory.sh e2e/mixed.sh e2e/predicted.sh \
@@ -55,7 +57,7 @@ TESTS_ALL    := $(if $(filter file,$(origin TESTS)),$(TEST_ALL),$(TESTS))
 TEST_FAST    := $(filter-out $(TEST_SAME) %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet (and the forms of answers), and the archives that these need: planner and profiler have no part in it, and need not be built for it.
 THREAD_LIBS  := $(B)/server.a $(B)/runtime.a $(B)/packer.a $(B)/common/offline.a $(B)/common.a
-TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,form http pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,form http pool batch io% read_queue scheduler compute pipeline% engine% dense% session% runtime% thermo%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/print.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
@@ -101,16 +103,18 @@ lean-tests: $(LEAN_TESTS)
 check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
-.PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests
+.PHONY: check check-all check-changed check-fast check-threads check-units check-units-rest check-rules tests tests-rest
 .PHONY: check-layers check-headers check-symbols check-lines check-words check-print check-tidy
-tests: $(TEST_PROGS) $(TEST_TOOLS) $(BENCH_MASKS)
+# With sanitizers those that run.
+tests: $(if $(SANITIZE),$(filter $(TESTS),$(TEST_PROGS)),$(TEST_PROGS) $(BENCH_MASKS)) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
-# What another compiler may find and nothing else: without those of check-threads, which it builds with its thread sanitizer, and those that
-# reach nothing that the others do not.
+# What another compiler may find and nothing else, in short runs: without those of check-threads, which it builds with its thread sanitizer, and
+# those that reach nothing that the others do not. All else is compiled, for its warnings.
 TEST_REST    := $(filter-out $(TEST_THREADS) $(TEST_SAME),$(TEST_PROGS))
-check-units-rest: $(TEST_REST) $(TEST_TOOLS)
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_REST)
+tests-rest: $(TEST_REST) $(patsubst %,%.o,$(filter-out $(TEST_THREADS) $(TEST_REST),$(TEST_PROGS)) $(TEST_TOOLS) $(BENCH_MASKS))
+check-units-rest: tests-rest
+	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(TEST_REST)
 # Short runs of what reaches our code; every test, whole.
 check: all tests $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)

@@ -55,6 +55,9 @@ short=${TEST_SHORT:-${SANITIZE:-}}
 # unless_short CHECK...: in whole runs only.
 unless_short() { [ -n "$short" ] || "$@"; }
 
+# plainly CHECK...: not with sanitizers: of results, by code that other checks reach.
+plainly() { [ -n "${SANITIZE:-}" ] || "$@"; }
+
 # of N FEW: N, or FEW in a short run.
 of() { [ -n "$short" ] && echo "$2" || echo "$1"; }
 

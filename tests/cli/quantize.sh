@@ -78,12 +78,15 @@ check "the programs read it" runs
 check "an importance matrix" py imatrix "$tmp/m.gguf" "$tmp/i.gguf" gguf
 check "in the older form" py imatrix "$tmp/m.gguf" "$tmp/i.dat" binary
 check "of experts" py imatrix "$tmp/e.gguf" "$tmp/e.imatrix" gguf
+# Two layers have weights enough for an error.
+check "a smaller model" "$BIN/gguf-make" random -q --layers 2 --d-model 256 --heads 4 --kv-heads 1 --ff 256 --untied --vocab 300 --type f32 "$tmp/l.gguf"
+check "and its importance" py imatrix "$tmp/l.gguf" "$tmp/l.imatrix" gguf
 # less TYPE: the weighted error is less than without, and the file as large.
 less()
 {
-    quiet --pure "$tmp/m.gguf" "$tmp/0.gguf" "$1" && quiet --pure --imatrix "$tmp/i.gguf" "$tmp/m.gguf" "$tmp/1.gguf" "$1" &&
+    quiet --pure "$tmp/l.gguf" "$tmp/0.gguf" "$1" && quiet --pure --imatrix "$tmp/l.imatrix" "$tmp/l.gguf" "$tmp/1.gguf" "$1" &&
         quiet "$tmp/0.gguf" "$tmp/0f.gguf" F32 && quiet "$tmp/1.gguf" "$tmp/1f.gguf" F32 &&
-        without=$(py error "$tmp/m.gguf" "$tmp/0f.gguf" "$tmp/i.gguf") && with=$(py error "$tmp/m.gguf" "$tmp/1f.gguf" "$tmp/i.gguf") || return 1
+        without=$(py error "$tmp/l.gguf" "$tmp/0f.gguf" "$tmp/l.imatrix") && with=$(py error "$tmp/l.gguf" "$tmp/1f.gguf" "$tmp/l.imatrix") || return 1
     echo "# $1: $without without, $with with"
     awk "BEGIN { exit !($with < 0.97 * $without) }" || { echo "$with is not less than $without"; return 1; }
 }

@@ -41,7 +41,7 @@ runs() # COMMAND CONTEXT BATCH
     done
     status 4 solve --for "$1" --context "$2" --max-batch "$3" --memory $((floor - 1)) --out "$tmp/none.json"
 }
-for context in 64 1000; do
+for context in 64 $(plainly echo 1000); do
     check "chat runs at the floor of a plan for it, context $context" runs chat $context 1
     for batch in 1 $(unless_short echo 8); do
         check "serve runs at the floor of a plan for it, context $context, $batch sequences" runs serve $context $batch

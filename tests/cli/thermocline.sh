@@ -159,13 +159,13 @@ killed() # before|after PROGRAM-COMMAND STAGES: what is left to do the next time
     [ $r -eq 137 ] || { echo "exit status $r, it was not killed"; return 1; }
     go k && stages "$3" && same_as k fresh
 }
-check "killed before the trace" killed before thermo-profile-trace "trace plan pack"
-check "killed after the trace" killed after thermo-profile-trace "trace plan pack"
-check "a trace that was whole is not made again" because 'nothing to resume'
-check "killed before the plan" killed before thermo-plan-solve "plan pack"
-check "killed after the plan" killed after thermo-plan-solve "plan pack"
+plainly check "killed before the trace" killed before thermo-profile-trace "trace plan pack"
+plainly check "killed after the trace" killed after thermo-profile-trace "trace plan pack"
+plainly check "a trace that was whole is not made again" because 'nothing to resume'
+plainly check "killed before the plan" killed before thermo-plan-solve "plan pack"
+plainly check "killed after the plan" killed after thermo-plan-solve "plan pack"
 check "killed before the pack" killed before thermo-pack-pack pack
-check "killed after the pack" killed after thermo-pack-pack pack
+plainly check "killed after the pack" killed after thermo-pack-pack pack
 
 # Six chunks. Half of what they take on disk is past the first one, which has all maps and a fifth of the samples.
 long="--prompts $here/datasets/prompts/stories-profile.csv --max-tokens 20000"
@@ -196,11 +196,11 @@ early() # before its first chunk is whole: nothing is kept, and nobody says that
     mv half stop-at
     [ $r -eq 130 ] && [ ! -e r/traces.h5.partial ] && because 'nothing of it was kept' && ! grep -q -e '--resume goes on' talk
 }
-check "interrupted at its very start" early
-check "a trace killed" stopped KILL 137
-check "is resumed too" resumed
-check "interrupted, and then the prompts change" eval 'stopped TERM 130 && go r && anew && same_as r fresh && [ ! -e r/traces.h5.partial ]'
-check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $long --model in/other.gguf && ! grep -q "going on where" talk &&
+plainly check "interrupted at its very start" early
+plainly check "a trace killed" stopped KILL 137
+plainly check "is resumed too" resumed
+plainly check "interrupted, and then the prompts change" eval 'stopped TERM 130 && go r && anew && same_as r fresh && [ ! -e r/traces.h5.partial ]'
+plainly check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $long --model in/other.gguf && ! grep -q "going on where" talk &&
     go whole2 $long --model in/other.gguf && same_as r whole2'
 check "interrupted, and what is left is damaged" eval 'stopped TERM 130 && head -c 3000 /dev/zero > r/traces.h5.partial && go r $long &&
     [ "$(content r)" = "$(content whole)" ]'

@@ -428,6 +428,7 @@ static void test_whole(void)
     CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == ERR_UNSUPPORTED && strstr(e.msg, "predictors"));
     sample_predictors(&in, PREDICT_FFN, 32, 0.3);
     q.max_batch = 2;
+    q.form = test_short() ? LAYOUT_TWO_PHASE : -1; /* forms are compared by test_planning_layouts */
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
     q.n_memory = 3;
     for (int i = 0; i < 3; i++)

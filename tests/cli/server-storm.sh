@@ -1,5 +1,5 @@
 #!/bin/bash
-# Thirty-two clients of thermo-serve, for STORM_SECONDS (20).
+# Thirty-two clients of thermo-serve, for STORM_SECONDS (10).
 . tests/run_chain.sh
 scratch
 chain_start
@@ -10,4 +10,4 @@ cat > "$tmp/template" << 'T'
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '[teller]' }}{% endif %}
 T
-python3 -B tests/cli/server-storm.py "$BIN" "$tmp/split.thermo" "$tmp/split.json" "$tmp/template" "${STORM_SECONDS:-20}"
+python3 -B tests/cli/server-storm.py "$BIN" "$tmp/split.thermo" "$tmp/split.json" "$tmp/template" "${STORM_SECONDS:-10}"

@@ -118,7 +118,7 @@ check-units-rest: tests-rest
 # Short runs of what reaches our code; every test, whole.
 check: all tests $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) TEST_SHORT=1 tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
-check-all: all tests $(FUZZ_REPLAY)
+check-all: all tests $(filter $(TESTS_ALL),$(TEST_PROGS)) $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES_ALL)) $(TESTS_ALL)
 # Those alone whose inputs are others than when they passed last.
 check-changed: export CHANGED = 1

@@ -45,7 +45,7 @@ AARCH64_MAKE  = CPPFLAGS='-idirafter $(SYSROOT)/usr/include' LDFLAGS='-L$(SYSROO
 .PHONY: static-aarch64 check-static
 static-aarch64:
 	$(Q)scripts/sysroot.sh arm64 $(SYSROOT)
-	$(Q)$(AARCH64_MAKE) runtime profiler/probe
+	$(Q)+$(AARCH64_MAKE) runtime profiler/probe
 check-static: all static-aarch64
 	$(Q)$(MAKE) --no-print-directory STATIC=1 runtime
 	$(Q)$(TEST_ENV) tests/static.sh build/$(ARCH)-static/bin/thermo-run

@@ -43,6 +43,8 @@ TEST_SAME    += tests/cli/pages.sh
 TEST_SAME    += tests/cli/device.sh
 # The matrix of docs/ci.md: what plans.sh does, as it is written there (27 CPU-seconds).
 TEST_SAME    += tests/cli/matrix.sh
+# A machine measured by two programs that are the same code.
+TEST_SAME    += tests/cli/both.sh
 # thermo-serve as clients of Python see it, where they are installed: what server.sh and server-forms.sh ask, by other means and longer.
 TEST_SAME    += $(addprefix tests/cli/,server-anthropic.sh server-clients.sh server-openai.sh server-storm.sh)
 # The page of thermo-serve in a browser, where there is one.

@@ -361,10 +361,10 @@ ASKED = b'{"id":"a","prompt":"a","n":2}\n'
 BESIDE = {('thermo-plan', 'solve'): ['traces', 'memory', 'smt2'], ('thermo-plan', 'sweep'): ['traces', 'svg'], ('thermo-plan', 'check'): ['traces', 'hardware'],
           ('thermo-plan', 'explain'): ['traces'], ('thermo-plan', 'report'): ['traces'], ('thermo-plan', 'calibrate'): ['traces'],
           ('thermo-pack', 'verify'): ['traces'], ('thermo-run', 'generate'): ['prompt', 'n'], ('thermo-run', 'bench'): ['few'],
-          ('thermo-run', 'perplexity'): ['file'], ('thermo-run', 'logits'): ['prompt'], ('thermo-profile', 'hardware'): ['quick'],
+          ('thermo-run', 'perplexity'): ['file', 'windows'], ('thermo-run', 'logits'): ['prompt'], ('thermo-profile', 'hardware'): ['quick'],
           ('thermo-run', 'chat'): ['n'], ('thermo-run', 'serve'): ['stdio'], ('gguf-synth', None): ['small'], ('thermo-quantize', None): ['again']}
 WORDS = {'stdio': ['--stdio'], 'memory': ['--memory', '64MiB'], 'prompt': ['--prompt', 'a'], 'n': ['-n', '2'], 'few': ['-p', '2', '-n', '2', '-r', '1'],
-         'quick': ['--dry-run'], 'small': ['--dry-run', '--layers', '1'], 'again': ['--allow-requantize']}
+         'quick': ['--dry-run'], 'windows': ['--windows', '1'], 'small': ['--dry-run', '--layers', '1'], 'again': ['--allow-requantize']}
 AFTER = {'thermo-quantize': ['Q8_0']} # arguments that are no files
 # What the hostile chain has nothing for.
 REFUSE = {('thermo-profile', 'silence'), ('thermo-pack', 'mtp'), ('thermo-profile', 'predictors-measure'), ('thermo-profile', 'predictors-import'), ('thermo-plan', 'calibrate'),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""hostile.py BIN [SHARE]: no value of a file, name or option steers a terminal or forges a line, on standard output or standard error.
+"""hostile.py BIN [SHARE [NTH]]: no value of a file, name or option steers a terminal or forges a line, on standard output or standard error.
 
 Every command of every program, from their own tables, gets every input with hostile strings: a model, its trace, hardware, plan and pack with
 hostile names, which belong together, and then files with one hostile string each (keys, tensors, tokens and templates of a model, columns of a
 database, leaves and keys of a plan, cells of CSV files, lines of requests), in every option and argument that reads; and every option with a
-hostile value. SHARE: of the files with one hostile string every SHAREth. Prints TAP."""
+hostile value. SHARE: of the files with one hostile string every SHAREth; NTH: of all command lines but those with all that is hostile
+together every NTHth, as many of each command. Prints TAP."""
 import concurrent.futures
 import json
 import os
@@ -539,7 +540,7 @@ def patched(path, folder):
 def main():
     global scratch, environment
     tool = {n: os.path.abspath(f'{sys.argv[1]}/{n}') for n in NAMES}
-    share = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    share, nth = (int(sys.argv[i]) if len(sys.argv) > i else 1 for i in (2, 3))
     environment = {**os.environ, 'NO_COLOR': '1', 'COLUMNS': '200'}
     with tempfile.TemporaryDirectory(prefix='thermo-hostile-') as folder:
         scratch = f'{folder}/runs-here'
@@ -552,7 +553,8 @@ def main():
             names = [line.split('\t')[1] for line in run([tool[n], '--help=table'])[1].decode().splitlines() if line.startswith('command\t')]
             for name in names or [None]:
                 h = Hostile(tool[n], name, w)
-                try_all(list(h.deep()) + list(h.values(share)) + list(h.files(kinds, share)) + list(h.requests()), h.c.label)
+                one_each = [*h.values(share), *h.files(kinds, share), *h.requests()]
+                try_all([*h.deep(), *one_each[numbers.randrange(nth)::nth]], h.c.label)
         generated(tool, w)
     print(f'1..{points}')
     return bad > 0

@@ -17,6 +17,7 @@
 #define KERNELS_PREFETCH 2304
 #define KERNELS_BLOCK_SUMS
 #define KERNELS_SCALES4_K4
+#define KERNELS_TWO_ROWS
 #define VF               __m256
 #define PRIM             static inline __attribute__((always_inline))
 

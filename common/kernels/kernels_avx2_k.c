@@ -37,7 +37,7 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     }
 }
 
-/* ---- products with int8: lane r % 2 of vector r / 2 has the four sums of row r ---- */
+/* ---- products with int8: lane r % 2 of vector r / 2 has row r, its bytes, then its four sums ---- */
 
 PRIM int k_start(int offset)
 {
@@ -55,78 +55,156 @@ PRIM struct kg k_unsigned(struct kg w, int offset)
     return w;
 }
 
-/* Pairs of two blocks' products, or of one of their halves (hi NULL). bits: of w, 8: signed, whose pairs fill 16 bits. */
-PRIM __m256i dot_blocks(__m256i lo, const __m256i *hi, __m256i xlo, __m256i xhi, int bits)
+/* Of sixteen columns of two rows: sums of pairs. bits: of w, 8: signed, whose pairs fill 16 bits. */
+PRIM __m256i dot_pairs(__m256i w, __m256i x, int bits)
 {
-    if (bits == 8)
-        return _mm256_add_epi32(widen_pairs(pairs_signed(lo, xlo)), widen_pairs(pairs_signed(*hi, xhi)));
-    const __m256i p = _mm256_maddubs_epi16(lo, xlo);
-    return hi ? _mm256_add_epi16(p, _mm256_maddubs_epi16(*hi, xhi)) : p;
+    return bits == 8 ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x);
 }
 
-/* Of two rows' such sums, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. They are added in 16 bits for as long as they
- * fit: a sum of dot_blocks is at most 508 times the largest byte, or 254 times that of a half (bits of 6). */
-PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1, int bits)
+/* Halves of lanes onto each other: two numbers (four of 16 bits) of a, then of b. A blend instead of a second shuffle, for shuffles and
+ * shifts have the fewest ports; as vphaddd and vphaddw have. */
+PRIM __m256i merge_halves(__m256i a, __m256i b, int wide)
 {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    __m256i s;
+    const __m256i outer = _mm256_blend_epi32(a, b, 0xcc), inner = _mm256_alignr_epi8(b, a, 8);
+    return wide ? _mm256_add_epi32(outer, inner) : _mm256_add_epi16(outer, inner);
+}
+
+/* Then the two onto each other: of a, a, b, b and c, c, d, d a, b, c, d. */
+PRIM __m256i merge_twos(__m256i ab, __m256i cd, int wide)
+{
+    const VF a = _mm256_castsi256_ps(ab), c = _mm256_castsi256_ps(cd);
+    const __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(a, c, 0x88)), odd = _mm256_castps_si256(_mm256_shuffle_ps(a, c, 0xdd));
+    return wide ? _mm256_add_epi32(even, odd) : _mm256_add_epi16(even, odd);
+}
+
+/* The sums of four blocks, of merge_halves of two each (bits of 8: of sums already widened), each times its k: k[0], where bits are more
+ * than 4 k[0] and k[1] of two blocks each. They are added in 16 bits for as long as they fit: pairs are at most 508 times the largest byte,
+ * or 254 times that of a half (bits of 6). */
+PRIM __m256i fours(const __m256i ab[2], const __m256i k[2], int bits)
+{
     if (bits == 8)
-        s = _mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(b0, b1));
-    else if (bits > 4)
-        s = _mm256_hadd_epi32(widen_pairs(_mm256_hadd_epi16(a0, a1)), widen_pairs(_mm256_hadd_epi16(b0, b1)));
-    else
-        s = widen_pairs(_mm256_hadd_epi16(_mm256_hadd_epi16(a0, a1), _mm256_hadd_epi16(b0, b1)));
-    return _mm256_permutevar8x32_epi32(s, order);
+        return merge_twos(ab[0], ab[1], 1);
+    if (bits <= 4)
+        return _mm256_madd_epi16(merge_twos(ab[0], ab[1], 0), k[0]);
+    return merge_twos(_mm256_madd_epi16(ab[0], k[0]), _mm256_madd_epi16(ab[1], k[1]), 1);
+}
+
+/* Sixteen bytes in both lanes. */
+PRIM __m256i both(const uint8_t *p)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+}
+
+PRIM __m256i sums_each(const uint8_t *x, __m256i k)
+{
+    return _mm256_madd_epi16(both(x + offsetof(struct kernels_q8_group, sum)), k);
 }
 
 /* Each sum of the blocks' halves (both: of the blocks) times k, for both rows. */
-PRIM __m256i sums_times(const uint8_t *x, int half, int both, int k)
+PRIM __m256i sums_times(const uint8_t *x, int half, int all, int k)
 {
-    const __m128i s = _mm_loadu_si128((const void *)(x + offsetof(struct kernels_q8_group, sum)));
-    const uint32_t one = (uint16_t)k, pick = both ? one * 0x10001 : half ? one << 16 : one;
-    return _mm256_broadcastsi128_si256(_mm_madd_epi16(s, _mm_set1_epi32((int)pick)));
+    const uint32_t one = (uint16_t)k, pick = all ? one * 0x10001 : half ? one << 16 : one;
+    return sums_each(x, _mm256_set1_epi32((int)pick));
 }
 
-/* Rows r and r + 1. */
-PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset, int mins, int bits)
+/* Half h of block i of two rows, a row in each lane: a type's function, of its bytes at a and b. */
+typedef __m256i k_two_fn(const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb);
+
+PRIM __m256i x_at(const uint8_t *x, int i, int h)
 {
-    __m256i lo[2], hi[2], dot[2];
+    return both(x + offsetof(struct kernels_q8_group, qs) + 32 * i + 16 * h);
+}
+
+/* The pairs of a block from those of its halves; bits of 8: sums. */
+PRIM __m256i add_pairs(__m256i a, __m256i b, int bits)
+{
+    return bits == 8 ? _mm256_add_epi32(widen_pairs(a), widen_pairs(b)) : _mm256_add_epi16(a, b);
+}
+
+PRIM __m256i dot_half(k_two_fn *two, const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb, __m256i x, int offset, int bits)
+{
+    __m256i w = two(a, b, g, i, h, nb);
+    if (offset == K_SMALL)
+        w = _mm256_add_epi8(w, _mm256_set1_epi8((char)k_start(K_SMALL)));
+    return dot_pairs(w, x, bits);
+}
+
+/* Of group g of four rows, the sums of pairs as merge_halves leaves them: ab[h][v], of half h (of the blocks, where sub is 32) and of rows
+ * 2 v and 2 v + 1. Bytes of x and of rows are in registers for as long as something needs them, for loads are what there are most of: of
+ * types whose bytes have one half of several blocks (sub of 16: of four; of both scales and minima: of two), or both halves of one. */
+PRIM void dot_rows(__m256i ab[2][2][2], k_two_fn *two, const uint8_t *const row[4], size_t o, int g, int nb, const uint8_t *x, int sub,
+                   int offset, int of, int bits)
+{
+    UNROLL
+    for (int i = 0; i < 4; i += of) {
+        __m256i p[2][4];
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            __m256i y[4];
+            UNROLL
+            for (int j = 0; j < of; j++)
+                y[j] = x_at(x, i + j, h);
+            UNROLL
+            for (int v = 0; v < 2; v++) {
+                UNROLL
+                for (int j = 0; j < of; j++) {
+                    const __m256i d = dot_half(two, row[2 * v] + o, row[2 * v + 1] + o, g, i + j, h, nb, y[j], offset, bits);
+                    p[v][j] = h && sub == 32 ? add_pairs(p[v][j], d, bits) : d;
+                }
+                if (sub == 16) {
+                    ab[h][v][0] = merge_halves(p[v][0], p[v][1], 0);
+                    ab[h][v][1] = merge_halves(p[v][2], p[v][3], 0);
+                }
+            }
+        }
+        UNROLL
+        for (int v = 0; v < 2; v++) {
+            if (of == 2)
+                ab[0][v][i / 2] = merge_halves(p[v][0], p[v][1], 0);
+            else if (of == 1)
+                ab[0][v][i / 2] = i % 2 ? merge_halves(ab[0][v][i / 2], p[v][0], bits == 8) : p[v][0];
+        }
+    }
+}
+
+/* Scales of two rows and four blocks: floats; or integers below 64 that products are multiplied with while they still are integers, and
+ * floats for all of them. Both have the same bits: a scale is exactly the product of the two, and so is a sum times its integer. */
+struct k_two {
+    VF s[2], m[2];
+    __m256i ks[2], km;
+    int whole;
+};
+
+PRIM void two_scales(struct k_two *to, const struct k_scales4 *from, int v, int groups, int sub, int mins)
+{
+    UNROLL
+    for (int g = 0; g < groups; g++) {
+        to[g].whole = 0;
+        to[g].ks[0] = to[g].ks[1] = _mm256_set1_epi16(1);
+        UNROLL
+        for (int h = 0; h < 32 / sub; h++) {
+            to[g].s[h] = from[g].s[h].v[v];
+            if (mins)
+                to[g].m[h] = from[g].m[h].v[v];
+        }
+    }
+}
+
+/* Then of two rows: the group's sums, times scales, times the activations'. */
+PRIM VF dot_two(VF acc, __m256i ab[2][2][2], int v, const struct k_two *k, const uint8_t *x, int sub, int offset, int mins, int bits)
+{
     VF t = vf_zero();
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        const __m256i a = _mm256_loadu_si256((const void *)(x + 32 + 64 * i)), b = _mm256_loadu_si256((const void *)(x + 64 + 64 * i));
-        lo[i] = _mm256_permute2x128_si256(a, b, 0x20);
-        hi[i] = _mm256_permute2x128_si256(a, b, 0x31);
-    }
-#define DOT(r, i) dot_blocks(w[r].lo[i], &w[r].hi[i], lo[i], hi[i], bits)
-#define HALF(r, i, half) dot_blocks(w[r].half[i], NULL, half[i], half[i], bits)
-    if (sub == 32)
-        dot[0] = fours(DOT(0, 0), DOT(0, 1), DOT(1, 0), DOT(1, 1), bits);
-    else {
-        dot[0] = fours(HALF(0, 0, lo), HALF(0, 1, lo), HALF(1, 0, lo), HALF(1, 1, lo), bits);
-        dot[1] = fours(HALF(0, 0, hi), HALF(0, 1, hi), HALF(1, 0, hi), HALF(1, 1, hi), bits);
-    }
-#undef DOT
-#undef HALF
-    UNROLL
     for (int h = 0; h < 32 / sub; h++) {
+        __m256i dot = fours(ab[h][v], k->ks, bits);
         if (k_start(offset))
-            dot[h] = _mm256_add_epi32(dot[h], sums_times(x, h, sub == 32, -k_start(offset)));
-        t = h ? vf_fma(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2], t) : vf_mul(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2]);
+            dot = _mm256_add_epi32(dot, sums_times(x, h, sub == 32, -k_start(offset)));
+        t = h ? vf_fma(_mm256_cvtepi32_ps(dot), k->s[h], t) : vf_mul(_mm256_cvtepi32_ps(dot), k->s[h]);
     }
     UNROLL
     for (int h = 0; h < mins * 32 / sub; h++)
-        t = vf_fma(_mm256_cvtepi32_ps(sums_times(x, h, sub == 32, 1)), k->m[h].v[r / 2], t);
+        t = vf_fma(_mm256_cvtepi32_ps(k->whole ? sums_each(x, k->km) : sums_times(x, h, sub == 32, 1)), k->m[h], t);
     return vf_fma(t, _mm256_broadcast_ps((const void *)x), acc);
-}
-
-enum { K_DOT_ROWS = 2 };
-
-PRIM struct f16x k_dot(struct f16x acc, const struct kg w[2], const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset,
-                       int mins, int bits)
-{
-    acc.v[r / 2] = dot_two(acc.v[r / 2], w, k, r, x, sub, offset, mins, bits);
-    return acc;
 }
 
 PRIM void k_store4(float out[4], struct f16x sums)
@@ -199,7 +277,34 @@ PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], siz
     }
 }
 
-/* Q4_K and Q5_K, as k_scales_k4, of two rows at a time: sixteen bytes of each are scale and minimum, and twelve with those of blocks. */
+/* Q4_K and Q5_K, as quant_k4_scales, of two rows: sixteen bytes of each are scale and minimum, and twelve with those of blocks, which
+ * become bytes 4 to 11 of low, for the first four blocks, and of high. d: scale and minimum of each row. */
+struct k4 {
+    __m256i low, high;
+    VF d;
+};
+
+PRIM struct k4 k4_of(const uint8_t *p, const uint8_t *q)
+{
+    const __m128i a = _mm_loadu_si128((const void *)p), b = _mm_loadu_si128((const void *)q);
+    const __m256i all = _mm256_set_m128i(b, a);
+    const __m256i last = _mm256_srlv_epi32(_mm256_shuffle_epi32(all, 0xff), _mm256_setr_epi32(0, 0, 4, 0, 0, 0, 4, 0));
+    return (struct k4){ .low = _mm256_and_si256(all, _mm256_set1_epi8(0x3f)),
+                        .high = _mm256_or_si256(_mm256_and_si256(last, _mm256_set1_epi8(0x0f)),
+                                                _mm256_and_si256(_mm256_srli_epi16(all, 2), _mm256_set1_epi8(0x30))),
+                        .d = _mm256_castps128_ps256(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))) };
+}
+
+PRIM VF k4_scale(struct k4 k)
+{
+    return _mm256_permutevar8x32_ps(k.d, _mm256_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2));
+}
+
+PRIM VF k4_minimum(struct k4 k)
+{
+    return _mm256_xor_ps(_mm256_permutevar8x32_ps(k.d, _mm256_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3)), vf_set1(-0.0f));
+}
+
 PRIM void k_scales4_k4(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
 {
     const __m256i first = _mm256_setr_epi8(4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7, -1, -1, -1,
@@ -208,18 +313,43 @@ PRIM void k_scales4_k4(struct k_scales4 *to, const uint8_t *const row[4], size_t
     (void)nb;
     UNROLL
     for (int v = 0; v < 2; v++) {
-        const __m128i a = _mm_loadu_si128((const void *)(row[2 * v] + o)), b = _mm_loadu_si128((const void *)(row[2 * v + 1] + o));
-        const __m256i all = _mm256_set_m128i(b, a), low = _mm256_and_si256(all, _mm256_set1_epi8(0x3f));
-        const __m256i last = _mm256_srlv_epi32(_mm256_shuffle_epi32(all, 0xff), _mm256_setr_epi32(0, 0, 4, 0, 0, 0, 4, 0));
-        const __m256i high = _mm256_or_si256(_mm256_and_si256(last, _mm256_set1_epi8(0x0f)),
-                                             _mm256_and_si256(_mm256_srli_epi16(all, 2), _mm256_set1_epi8(0x30)));
-        const VF k = _mm256_castps128_ps256(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))); /* scale and minimum of each row */
-        const VF d = _mm256_permutevar8x32_ps(k, _mm256_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2));
-        const VF m = _mm256_xor_ps(_mm256_permutevar8x32_ps(k, _mm256_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3)), vf_set1(-0.0f));
-        to[0].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, first)), d);
-        to[1].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, first)), d);
-        to[0].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(low, second)), m);
-        to[1].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(high, second)), m);
+        const struct k4 k = k4_of(row[2 * v] + o, row[2 * v + 1] + o);
+        const VF d = k4_scale(k), m = k4_minimum(k);
+        to[0].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(k.low, first)), d);
+        to[1].s[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(k.high, first)), d);
+        to[0].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(k.low, second)), m);
+        to[1].m[0].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(k.high, second)), m);
+    }
+}
+
+/* Numbers of 16 bits from byte i (and i + 1) of the four blocks: each twice; or of two of them, each four times. */
+PRIM __m256i k4_each(__m256i k, int i)
+{
+    const __m256i at = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1,
+                                        0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1);
+    return _mm256_shuffle_epi8(k, _mm256_add_epi8(at, _mm256_set1_epi16((short)i)));
+}
+
+PRIM __m256i k4_two(__m256i k, int i)
+{
+    const __m256i at = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
+                                        0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1);
+    return _mm256_shuffle_epi8(k, _mm256_add_epi8(at, _mm256_set1_epi16((short)i)));
+}
+
+/* The same for products: struct k_two of each group. */
+PRIM void k4_whole(struct k_two to[2], const uint8_t *p, const uint8_t *q, int bits)
+{
+    const struct k4 k = k4_of(p, q);
+    UNROLL
+    for (int g = 0; g < 2; g++) {
+        const __m256i of = g ? k.high : k.low;
+        to[g].s[0] = k4_scale(k);
+        to[g].m[0] = k4_minimum(k);
+        to[g].ks[0] = bits > 4 ? k4_two(of, 4) : k4_each(of, 4);
+        to[g].ks[1] = k4_two(of, 6);
+        to[g].km = k4_each(of, 8);
+        to[g].whole = 1;
     }
 }
 
@@ -239,11 +369,12 @@ PRIM void k_scales4_q6_k(struct k_scales4 *to, const uint8_t *const row[4], size
     for (int v = 0; v < 2; v++) {
         const uint8_t *a = row[2 * v] + o, *b = row[2 * v + 1] + o;
         const __m256i all = two(K_AT(q6_k, a, scales), K_AT(q6_k, b, scales));
-        const VF d = _mm256_set_m128(_mm_set1_ps(k_half(K_AT(q6_k, b, d))), _mm_set1_ps(k_half(K_AT(q6_k, a, d))));
+        const VF d = vf_mul(_mm256_set_m128(_mm_set1_ps(k_half(K_AT(q6_k, b, d))), _mm_set1_ps(k_half(K_AT(q6_k, a, d)))),
+                            vf_set1(0x1p-24f)); /* a scale is its dword's last byte */
         UNROLL
         for (int i = 0; i < 4; i++) { /* half i % 2 of the blocks of group i / 2 */
             const __m256i at = _mm256_add_epi8(first, _mm256_set1_epi32((8 * (i / 2) + i % 2) << 24));
-            to[i / 2].s[i % 2].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_shuffle_epi8(all, at), 24)), d);
+            to[i / 2].s[i % 2].v[v] = vf_mul(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(all, at)), d);
         }
     }
 }
@@ -280,12 +411,6 @@ GEMM_FN(16_1_4, 16, 1, 4)
      (ops).has_min ? gemm_16_1_4 : (ops).bits > 4 ? gemm_16_0_6 : gemm_16_0_4)
 
 /* ---- groups ---- */
-
-/* Sixteen bytes in both lanes. */
-PRIM __m256i both(const uint8_t *p)
-{
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
-}
 
 /* The field of `bits` bits that begins at bit a of each byte of the lower lane and at bit b of the upper, moved to bit `to`; a shift may
  * go either way, but both the same: a and b at most `to`, or both at least. */
@@ -414,6 +539,57 @@ PRIM struct kg fifth_bits(struct kg w, const uint8_t *p, size_t block, size_t at
     }
     return w;
 }
+
+/* ---- groups of two rows ---- */
+
+PRIM __m256i bits_of(__m256i v, int from, int bits, int to)
+{
+    return field(v, from, from, bits, to);
+}
+
+#define TWO(type, ...)                                                                                          \
+    PRIM __m256i two_##type(const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb)                    \
+    {                                                                                                           \
+        (void)g;                                                                                                \
+        (void)nb;                                                                                               \
+        return __VA_ARGS__;                                                                                     \
+    }
+/* Sixteen bytes of a field, from `at` on. */
+#define TWO_AT(type, field, at) two(K_AT(type, a, field) + (at), K_AT(type, b, field) + (at))
+TWO(q4_k, bits_of(TWO_AT(q4_k, qs, 64 * g + i / 2 * 32 + 16 * h), i % 2 * 4, 4, 0))
+TWO(q5_k, _mm256_or_si256(bits_of(TWO_AT(q5_k, qs, 64 * g + i / 2 * 32 + 16 * h), i % 2 * 4, 4, 0),
+                          bits_of(TWO_AT(q5_k, qh, 16 * h), 4 * g + i, 1, 4)))
+TWO(q6_k, _mm256_or_si256(bits_of(TWO_AT(q6_k, ql, 64 * g + i % 2 * 32 + 16 * h), i / 2 * 4, 4, 0),
+                          bits_of(TWO_AT(q6_k, qh, 32 * g + 16 * h), 2 * i, 2, 4)))
+TWO(q2_k, bits_of(TWO_AT(q2_k, qs, 32 * g + 16 * h), 2 * i, 2, 0))
+TWO(q3_k, _mm256_or_si256(bits_of(TWO_AT(q3_k, qs, 32 * g + 16 * h), 2 * i, 2, 0),
+                          bits_of(TWO_AT(q3_k, hmask, 16 * h), 4 * g + i, 1, 2)))
+TWO(iq4_xs, _mm256_shuffle_epi8(both((const uint8_t *)quant_iq4_values), bits_of(TWO_AT(iq4_xs, qs, 64 * g + 16 * i), 4 * h, 4, 0)))
+
+/* Those at offset `at` of block i, where there are more. */
+PRIM __m256i two_of(const uint8_t *a, const uint8_t *b, size_t block, size_t at, int i, int nb)
+{
+    return i < nb ? two(a + (size_t)i * block + at, b + (size_t)i * block + at) : _mm256_setzero_si256();
+}
+
+PRIM __m256i fifth_of(const uint8_t *a, const uint8_t *b, size_t block, size_t at, int i, int h, int nb)
+{
+    const size_t o = (size_t)i * block + at;
+    return i < nb ? bits16(k_u32(a + o) >> 16 * h, k_u32(b + o) >> 16 * h) : _mm256_setzero_si256();
+}
+
+#define TWO_BLOCK(type)   two_of(a, b, sizeof(struct quant_##type), offsetof(struct quant_##type, qs), i, nb)
+#define TWO_NIBBLES(type) bits_of(TWO_BLOCK(type), 4 * h, 4, 0)
+#define TWO_FIFTH(type)                 \
+    _mm256_or_si256(TWO_NIBBLES(type),  \
+                    fifth_of(a, b, sizeof(struct quant_##type), offsetof(struct quant_##type, qh), i, h, nb))
+TWO(q4_0, TWO_NIBBLES(q4_0))
+TWO(q4_1, TWO_NIBBLES(q4_1))
+TWO(q5_0, TWO_FIFTH(q5_0))
+TWO(q5_1, TWO_FIFTH(q5_1))
+TWO(iq4_nl, _mm256_shuffle_epi8(both((const uint8_t *)quant_iq4_values), TWO_NIBBLES(iq4_nl)))
+TWO(mxfp4, _mm256_shuffle_epi8(both((const uint8_t *)quant_mxfp4_values), TWO_NIBBLES(mxfp4)))
+TWO(q8_0, two_of(a, b, sizeof(struct quant_q8_0), offsetof(struct quant_q8_0, qs) + 16 * (size_t)h, i, nb))
 
 #include "common/kernels/kernels_simd_k_impl.h"
 

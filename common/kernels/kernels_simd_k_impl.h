@@ -42,6 +42,10 @@
  *                     int offset, int mins, int bits)       of K_DOT_ROWS rows from r on, whose bytes registers have room for
  *   void k_store4(float out[4], struct f16x acc) the rows' results
  *   void gemm_transpose, gemm_tile, gemm_store       for kernels_gemm_impl.h
+ * with KERNELS_TWO_ROWS, instead of k_dot (kernels_avx2_k.c)
+ *   k_two_fn two_TYPE                           half a block of two rows
+ *   struct k_two k4_whole, two_scales           their scales: of Q4_K and Q5_K, of the others
+ *   dot_rows, then dot_two                      a group of four rows, then of two
  * with KERNELS_TURNED beside that
  *   void turned_TYPE(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb)
  *                                               the bytes of group g of sixteen rows' step at o, unsigned: vector v of four blocks */
@@ -51,6 +55,9 @@ typedef struct kg k_group_fn(const uint8_t *p, int g, int nb);
 typedef void k_scales4_fn(struct k_scales4 *to, const uint8_t *const row[TILE_R], size_t o, int nb);
 struct gemm_block;
 typedef void k_turned_fn(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int g, int nb);
+#ifndef KERNELS_TWO_ROWS
+typedef void k_two_fn(void);
+#endif
 
 struct k_ops {
     k_scales_fn *scales; /* nb: blocks of 32 of this group that exist */
@@ -61,6 +68,7 @@ struct k_ops {
     int bits;              /* of a byte as products have it (k_unsigned); 8: it may be negative */
     k_scales4_fn *scales4; /* NULL: nothing better than scales of each */
     k_turned_fn *turned;   /* NULL: panels are made of groups */
+    k_two_fn *two;         /* with KERNELS_TWO_ROWS */
 };
 
 #ifdef KERNELS_BLOCK_SUMS
@@ -86,6 +94,35 @@ INLINE void k_rows_scales(struct k_scales4 to[2], const uint8_t *const row[TILE_
     k_turn(to, k, ops.groups, ops.sub, ops.has_min);
 }
 
+#ifdef KERNELS_TWO_ROWS
+INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
+{
+    const int whole = ops.groups == 2 && ops.sub == 32 && ops.has_min; /* Q4_K, Q5_K */
+    struct k_two k[2][2];
+    struct k_scales4 s[2];
+    if (!whole)
+        k_rows_scales(s, a->row, o, nb, ops);
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        if (whole)
+            k4_whole(k[v], a->row[2 * v] + o, a->row[2 * v + 1] + o, ops.bits);
+        else
+            two_scales(k[v], s, v, ops.groups, ops.sub, ops.has_min);
+    }
+    UNROLL
+    for (int g = 0; g < ops.groups; g++) {
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            const uint8_t *xt = x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group);
+            __m256i ab[2][2][2];
+            dot_rows(ab, ops.two, a->row, o, g, nb, xt, ops.sub, ops.offset, ops.sub == 16 ? 4 : whole ? 2 : 1, ops.bits);
+            UNROLL
+            for (int v = 0; v < 2; v++)
+                acc[t].v[v] = dot_two(acc[t].v[v], ab, v, &k[v][g], xt, ops.sub, ops.offset, ops.has_min, ops.bits);
+        }
+    }
+}
+#else
 INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
 {
     struct k_scales4 s[2];
@@ -105,6 +142,7 @@ INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, c
         }
     }
 }
+#endif
 
 INLINE void k_store_q8(const struct tile *a, struct f16x acc[TILE_T], int T)
 {
@@ -524,34 +562,43 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_SCALES4_K4   NULL
 #define K_SCALES4_Q6_K NULL
 #endif
+#ifdef KERNELS_TWO_ROWS
+#define K_TWO(type) two_##type
+#else
+#define K_TWO(type) NULL
+#endif
 #ifdef KERNELS_TURNED
 #define K_TURNED(type) turned_##type
 #else
 #define K_TURNED(type) NULL
 #endif
 
-#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, 2, NULL, NULL })
-#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, 3, NULL, NULL })
-#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, 4, K_SCALES4_K4, K_TURNED(q4_k) })
-#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, 5, K_SCALES4_K4, K_TURNED(q5_k) })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, 6, K_SCALES4_Q6_K, K_TURNED(q6_k) })
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, 2, NULL, NULL, K_TWO(q2_k) })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, 3, NULL, NULL, K_TWO(q3_k) })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1,  \
+                                   4, K_SCALES4_K4, K_TURNED(q4_k), K_TWO(q4_k) })
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1,  \
+                                   5, K_SCALES4_K4, K_TURNED(q5_k), K_TWO(q5_k) })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32,  \
+                                   0, 6, K_SCALES4_Q6_K, K_TURNED(q6_k), K_TWO(q6_k) })
 #define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, 8, \
-                                   NULL, K_TURNED(iq4_xs) })
+                                   NULL, K_TURNED(iq4_xs), K_TWO(iq4_xs) })
 #define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, 4, \
-                                   K_SCALES4(q4_1), K_TURNED(q4_1) })
+                                   K_SCALES4(q4_1), K_TURNED(q4_1), K_TWO(q4_1) })
 #define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, 5, \
-                                   K_SCALES4(q5_0), NULL })
+                                   K_SCALES4(q5_0), NULL, K_TWO(q5_0) })
 #define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, 5, \
-                                   K_SCALES4(q5_1), NULL })
+                                   K_SCALES4(q5_1), NULL, K_TWO(q5_1) })
 #define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, 8, \
-                                   K_SCALES4(iq4_nl), K_TURNED(iq4_nl) })
+                                   K_SCALES4(iq4_nl), K_TURNED(iq4_nl), K_TWO(iq4_nl) })
 #define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_SMALL, 0, 5, \
-                                   K_SCALES4(mxfp4), K_TURNED(mxfp4) })
+                                   K_SCALES4(mxfp4), K_TURNED(mxfp4), K_TWO(mxfp4) })
 
 #ifdef KERNELS_BLOCK_SUMS
-#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, 4, k_scales4_q4_0, K_TURNED(q4_0) })
+#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32,    \
+                                   8, 0, 4, k_scales4_q4_0, K_TURNED(q4_0), K_TWO(q4_0) })
 #define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, 8, \
-                                   k_scales4_q8_0, K_TURNED(q8_0) })
+                                   k_scales4_q8_0, K_TURNED(q8_0), K_TWO(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
 #else
 #define KERNELS_Q8_TYPES(X) KERNELS_BLOCK_TYPES(X)

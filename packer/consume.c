@@ -3,11 +3,9 @@
 
 #include "common/base/file.h"
 #include "common/base/journal.h"
-#include "common/base/log.h"
 #include "common/model/gguf_consumed.h"
 #include "packer/write.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>

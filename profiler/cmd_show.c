@@ -1,7 +1,6 @@
 /* thermo-profile show: which kind of file it is follows from its first bytes. */
 #include "common/base/file.h"
 #include "common/cli/opt.h"
-#include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
 #include "profiler/show/show.h"
 

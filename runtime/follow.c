@@ -6,7 +6,6 @@
 #include "common/base/progress.h"
 #include "common/base/size.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

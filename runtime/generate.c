@@ -4,8 +4,6 @@
 #include "runtime/identity.h"
 #include "runtime/report.h"
 
-#include "common/base/log.h"
-#include "common/base/print.h"
 #include "common/plan/room.h"
 
 #include <poll.h>

@@ -10,8 +10,6 @@
  *
  * inputs_table has a row for each; runtime/README.md shows it (tests/unit/test_inputs.c compares them), and tests/cli/ceiling.sh tries
  * every option that names an input, with a large one, in a memory cgroup of the limit. */
-#include "common/base/err.h"
-#include "common/model/tokenizer.h"
 
 #include <stddef.h>
 #include <stdint.h>

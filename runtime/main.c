@@ -1,7 +1,6 @@
 /* thermo-run: runs a packed model as its plan says, within a ceiling of memory. */
 #include "common/base/version.h"
 #include "common/cli/opt.h"
-#include "common/pack/pack_format.h"
 #include "common/plan/plan.h"
 
 #include "runtime/cmd.h"

@@ -400,11 +400,6 @@ static int take_gap(struct request *q, const char *text, const char *suffix, str
     return r;
 }
 
-int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
-{
-    return take_prompt(q, text, len, NULL, e);
-}
-
 /* Fields of a conversation beside its messages. has: there is one. */
 static int take_given(const struct request_shared *s, const struct js *j, int has, struct err *e)
 {
@@ -618,20 +613,4 @@ void request_drawn(struct request *q)
 double request_logprob(const struct batch_text *t)
 {
     return t->n_drawn ? t->logprob / t->n_drawn : 0;
-}
-
-void request_print_id(FILE *f, const char *id)
-{
-    fputs("\"id\":", f);
-    if (*id)
-        report_string(f, id, strlen(id));
-    else
-        fputs("null", f); /* none was given, or the line is not understood */
-}
-
-void request_print_error(FILE *f, const struct err *why)
-{
-    fputs(",\"error\":", f);
-    report_string(f, why->msg, strlen(why->msg));
-    fprintf(f, ",\"status\":%d", err_exit_status(why->code));
 }

@@ -106,9 +106,6 @@ int request_sibling(struct request *q, const struct request *of, int i, struct e
 int request_render(const struct request_shared *s, const struct js *j, char **text, size_t *len, struct err *e);
 int request_count(const struct request_shared *s, const struct js *j, size_t *n, struct err *e); /* its tokens */
 
-/* The prompt is this text. */
-int request_prompt(struct request *q, const char *text, size_t len, struct err *e);
-
 /* Bytes that JSON of a line may take (js_parse_within). */
 size_t request_json_bytes(int context);
 
@@ -129,9 +126,5 @@ void request_keep_answer(const struct request *q, enum batch_end end);
 
 /* Mean of the log-probabilities of the tokens drawn; 0 of none. */
 double request_logprob(const struct batch_text *t);
-
-/* "id":..., and with `why` "error":..., "status":... (of an exit); no braces. */
-void request_print_id(FILE *f, const char *id);
-void request_print_error(FILE *f, const struct err *why);
 
 #endif

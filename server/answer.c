@@ -12,7 +12,6 @@
 #include "server/form.h"
 #include "server/models.h"
 
-#include "common/base/print.h"
 #include "common/base/progress.h"
 
 #include <stdlib.h>

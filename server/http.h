@@ -10,8 +10,6 @@
 
 #include "common/base/err.h"
 
-#include <stdint.h>
-
 struct http;
 struct call;
 

@@ -8,7 +8,6 @@
 #include "server/http.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 struct answer; /* answer.h */
 

@@ -24,6 +24,14 @@ static inline double sample_rate(int layer, int pos, int n_ff)
     return 0.02 + (0.25 + 0.1 * (layer % 3)) * exp(-3.0 * pos / n_ff);
 }
 
+static inline int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
+                                struct layout *out, struct err *e)
+{
+    struct layouts_source m;
+    inputs_source(in, &m);
+    return layouts_one(&m, form, cluster_neurons, down_type, out, e);
+}
+
 static inline int sample_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out,
                                struct err *e)
 {

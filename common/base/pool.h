@@ -6,7 +6,6 @@
  * microsecond when they are awake. Jobs must not block on I/O: blocking work has its own lane. */
 #include "common/base/err.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define POOL_MAX_THREADS 256

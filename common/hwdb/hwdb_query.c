@@ -5,7 +5,6 @@
  * since block sizes, depths and rates all span decades and their curves are close to power laws in between. */
 #include "common/hwdb/hwdb_query.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

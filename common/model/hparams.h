@@ -4,7 +4,6 @@
 /* A model's hyper-parameters: plain data, which model.h reads from a file. */
 
 #include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #define MODEL_MAX_LAYERS  1024

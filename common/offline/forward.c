@@ -12,7 +12,6 @@
 #include "common/base/file.h"
 #include "common/ops/layer_embd.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,6 @@
  * parts are kept. */
 #include "common/offline/forward_impl.h"
 
-#include "common/ops/delta.h"
-
 #include <math.h>
 #include <string.h>
 

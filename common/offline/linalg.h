@@ -7,8 +7,6 @@
  * may differ between kinds of processor. Thread-safe after linalg_init. */
 #include "common/base/err.h"
 
-#include <stddef.h>
-
 /* Before the first call below, before threads start; may be repeated. Sees to it that the library uses the
  * processor's wide instructions; OPENBLAS_CORETYPE in the environment overrules. */
 void linalg_init(void);

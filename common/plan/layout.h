@@ -29,7 +29,6 @@
 #include "common/base/hash.h"
 #include "common/model/model.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define LAYOUT_MAX_PARTS 2

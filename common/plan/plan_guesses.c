@@ -3,7 +3,6 @@
 #include "common/plan/plan.h"
 
 #include <assert.h>
-#include <math.h>
 
 const char *plan_source_name(enum plan_source s)
 {

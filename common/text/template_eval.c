@@ -4,7 +4,6 @@
 
 #include "common/base/print.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -385,11 +385,6 @@ static inline double missing(const struct cost_choice *c, const struct cost_flow
     return is_early(c, f) ? f->early[REPLAY_AHEAD_MISSES] : f->reads;
 }
 
-double cost_misses(const struct cost_choice *c, const struct cost_flow *f)
-{
-    return missing(c, f);
-}
-
 static inline double foreseen(const struct cost_choice *c, const struct cost_flow *f)
 {
     return is_early(c, f) ? f->early[REPLAY_AHEAD_FORESEEN] : 0;

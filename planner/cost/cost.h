@@ -271,9 +271,6 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
 struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
                                           const struct cost_flow *f, double *v);
 
-/* Units that a step does not find in the cache, those among them that were read ahead: other than f->reads where the choice reads ahead. */
-double cost_misses(const struct cost_choice *c, const struct cost_flow *f);
-
 /* Reads of the last part in a step, units and bytes that they hold, what computing loses to them and, by (M4) or (M21), how long
  * they take; the last of them, (M6). */
 struct cost_cold {

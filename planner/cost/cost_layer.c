@@ -2,7 +2,6 @@
  * computed, whatever of them is in memory; and the head. Reads are cost.c's. */
 #include "planner/cost/cost_impl.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

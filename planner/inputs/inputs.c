@@ -117,11 +117,3 @@ void inputs_source(const struct inputs *in, struct layouts_source *out)
     for (int i = 0; i < in->n_layers; i++)
         memcpy(out->type[i], in->layers[i].ffn_type, sizeof out->type[i]);
 }
-
-int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
-                  struct layout *out, struct err *e)
-{
-    struct layouts_source m;
-    inputs_source(in, &m);
-    return layouts_one(&m, form, cluster_neurons, down_type, out, e);
-}

@@ -208,8 +208,4 @@ struct hash128 inputs_order_hash(const struct inputs *in, enum layout_form form)
 /* The model as far as its layouts ask; it borrows from `in`. */
 void inputs_source(const struct inputs *in, struct layouts_source *out);
 
-/* layouts_one of it. */
-int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
-                  struct layout *out, struct err *e);
-
 #endif

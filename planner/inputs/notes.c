@@ -4,7 +4,6 @@
 #include "common/base/print.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 void notes_add(struct notes *n, const char *fmt, ...)

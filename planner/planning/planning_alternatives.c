@@ -5,7 +5,6 @@
 
 #include "planner/planning/planning_account.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define FAR       2.5

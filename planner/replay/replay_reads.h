@@ -9,7 +9,6 @@
 #include "common/plan/reads.h"
 #include "planner/replay/replay_accesses.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define REPLAY_LENGTHS 8        /* reads of 1, 2, 4 .. 128 units: READS_MAX_UNITS */

@@ -20,7 +20,6 @@
 #include "planner/replay/replay_accesses.h"
 #include "planner/replay/replay_reads.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* misses[i]: misses with slots[i] slots from step `first` on. slots ascend (equal ones are allowed), 1 <=

@@ -6,7 +6,6 @@
 #include "planner/space/lookups.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 #include "planner/report/explain.h"
 
 #include "common/kernels/quant.h"
-#include "planner/planning/planning.h"
 #include "planner/search/equations.h"
 
 #include <math.h>

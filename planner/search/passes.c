@@ -5,7 +5,6 @@
 #include "planner/cost/cost_prompt.h"
 #include "planner/space/lookups.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

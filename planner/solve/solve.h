@@ -1,9 +1,8 @@
 #ifndef PLANNER_SOLVE_SOLVE_H
 #define PLANNER_SOLVE_SOLVE_H
 
-/* The optimisation problem in plain integers, and three ways to solve it: a relaxation in C that is exact for
- * the linear programme (solve.c), Z3 (solve_z3.h), and exhaustive search
- * for small instances (solve_exhaustive.c), against which tests compare.
+/* The optimisation problem in plain integers, and two ways to solve it: a relaxation in C that is exact for
+ * the linear programme (solve.c), and Z3 (solve_z3.h). Tests compare both with exhaustive search.
  *
  *   minimise   sum over batch sizes b of  w_b * T_b
  *   T_b      = fixed_b + max(floor_b, sum over layers l of t_lb)
@@ -159,9 +158,6 @@ int solve_cores_ok(const struct solve_problem *p, const struct solve_config *c);
 /* Best rounded solution from the relaxation alone, over all configs with curves; bound over all configs.
  * feasible 0 (without a core) when nothing fits. */
 int solve_greedy(const struct solve_problem *p, struct solve_result *out, struct err *e);
-
-/* Every point of every layer of every config with curves: for small instances. ERR_LIMIT past 1e9 combinations. */
-int solve_exhaustive(const struct solve_problem *p, struct solve_result *out, struct err *e);
 
 void solve_result_done(struct solve_result *r);
 

@@ -8,7 +8,6 @@
 #include "profiler/predictors/predictor.h"
 #include "profiler/predictors/predictor_samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

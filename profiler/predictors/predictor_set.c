@@ -10,7 +10,6 @@
 #include "profiler/predictors/predictor.h"
 #include "profiler/predictors/predictor_samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -725,12 +724,6 @@ void predictor_set_finish(struct predictor_set *p)
 {
     journal_close(p->journal, 1);
     p->journal = NULL;
-}
-
-const struct trace_predictor *predictor_set_list(const struct predictor_set *p, int *n)
-{
-    *n = p->n_list;
-    return p->list;
 }
 
 uint64_t predictor_set_resumed_layers(const struct predictor_set *p)

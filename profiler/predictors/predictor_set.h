@@ -44,7 +44,7 @@ uint64_t predictor_set_memory(const struct predictor_set *p);
 /* Bytes of all FFNs in the model file. */
 uint64_t predictor_set_ffn_bytes(const struct trace_info *t);
 
-/* Make them all. state: path of the journal. Afterwards predictor_set_save or predictor_set_list. Saving keeps what the trace
+/* Make them all. state: path of the journal. Afterwards predictor_set_save. Saving keeps what the trace
  * holds for other inputs and layers, unless it is imported, and the quality of inputs that stay as they are. */
 int predictor_set_run(struct predictor_set *p, const char *state, int resume, struct err *e);
 int predictor_set_save(struct predictor_set *p, const char *trace_path, const char *out, const char *tier, struct err *e);
@@ -52,8 +52,6 @@ int predictor_set_save(struct predictor_set *p, const char *trace_path, const ch
 /* Removes the journal. */
 void predictor_set_finish(struct predictor_set *p);
 
-/* What was made, by input, layer, block; borrowed. */
-const struct trace_predictor *predictor_set_list(const struct predictor_set *p, int *n);
 uint64_t predictor_set_resumed_layers(const struct predictor_set *p);
 
 /* What the predictors that a trace holds do with the samples of another: at their own thresholds. out: as many as in

@@ -12,7 +12,6 @@
 #include "common/pack/unit_check.h"
 #include "common/plan/cache.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

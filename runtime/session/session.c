@@ -381,11 +381,6 @@ void session_allow(struct session *s, const uint64_t *allowed)
     s->sampler.allowed = allowed;
 }
 
-void session_prompted(struct session *s)
-{
-    s->sampler.p.n_prompt = s->n_pos;
-}
-
 void session_sampling(struct session *s, const struct sample_params *p)
 {
     sampler_init(&s->sampler, p);

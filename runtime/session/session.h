@@ -133,9 +133,6 @@ int32_t session_sample_at(struct session *s, int n_pos, float *logits, const int
 /* Tokens that may be drawn, a bit each (sample.h), until it is taken back by NULL. */
 void session_allow(struct session *s, const uint64_t *allowed);
 
-/* What it holds by now is the prompt: penalties on what was made (sample.h) are for what follows. */
-void session_prompted(struct session *s);
-
 /* Begin to draw anew, with other parameters. */
 void session_sampling(struct session *s, const struct sample_params *p);
 

@@ -2,6 +2,7 @@
  * whose numbers were changed. */
 #include "planner/solve/certificate.h"
 #include "planner/solve/refute.h"
+#include "tests/solve_exhaustive.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

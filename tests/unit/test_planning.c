@@ -7,6 +7,7 @@
 #include "planner/planning/planning_chunk.h"
 #include "planner/solve/solve_z3.h"
 #include "tests/planning_sample.h"
+#include "tests/solve_exhaustive.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* Z3, the relaxation and exhaustive search on random small instances; determinism; cores of contradictions. */
 #include "planner/heap.h"
 #include "planner/solve/solve_z3.h"
+#include "tests/solve_exhaustive.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

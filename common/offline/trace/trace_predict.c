@@ -4,7 +4,6 @@
 #include "common/offline/trace/trace_predict.h"
 
 #include "common/base/file.h"
-#include "common/base/version.h"
 #include "common/offline/trace/trace_h5.h"
 #include "common/offline/trace/trace_predict_impl.h"
 

@@ -1,3 +1,6 @@
+#ifndef TESTS_SOLVE_EXHAUSTIVE_H
+#define TESTS_SOLVE_EXHAUSTIVE_H
+
 /* Every combination, depth first, cut where memory is spent: the oracle for small instances. Batch sizes share
  * nothing but the configuration and, where it has any, the kinds of its layers: for each choice of those, every batch
  * size is searched by itself. */
@@ -107,7 +110,8 @@ static void search_kinds(const struct solve_problem *p, int index, struct solve_
     } while (next_kinds(p, c, now->kind));
 }
 
-int solve_exhaustive(const struct solve_problem *p, struct solve_result *out, struct err *e)
+/* Every point of every layer of every config with curves: for small instances. ERR_LIMIT past 1e9 combinations. */
+static int solve_exhaustive(const struct solve_problem *p, struct solve_result *out, struct err *e)
 {
     size_t layers = (size_t)p->n_layers, n = layers * (size_t)p->n_batches;
     struct solve_result best = { 0 }, now = { 0 };
@@ -141,3 +145,5 @@ int solve_exhaustive(const struct solve_problem *p, struct solve_result *out, st
     *out = best;
     return 0;
 }
+
+#endif

@@ -216,8 +216,7 @@ struct hwdb_samples {
 
 /* What each figure of a loaded device rests on: texts in the order of its arrays, "measured by thermo-profile VERSION, DATE"
  * where the database says no more; and the samples behind its points. facts are those of the device's own fields that say so by
- * themselves; what they do not name rests on `device`. For export; free with hw_sources_done, which accepts a zeroed one. n_classes 0, or
- * an array NULL: what it would tell rests on `device`. */
+ * themselves; what they do not name rests on `device`. For export; free with hw_sources_done, which accepts a zeroed one. */
 #define HW_SOURCE 1000
 struct hw_source {
     char text[HW_SOURCE];
@@ -228,9 +227,9 @@ struct hw_fact {
     struct hw_source source;
 };
 struct hw_sources {
-    struct hw_source device, classes[HW_MAX_CLASSES], *compute, *memory, *storage, *accels, *accel_points, *joint;
+    struct hw_source device, *of[HWDB_KINDS]; /* of each row of classes and points; NULL: all rest on `device` */
     struct hw_fact facts[16];
-    int n_facts, n_classes;
+    int n_facts;
     struct hwdb_samples *samples[HWDB_KINDS]; /* of each row of tables that have some; NULL: none */
     int n_samples[HWDB_KINDS];                /* rows of these */
 };

@@ -189,13 +189,9 @@ void hwdb_csv_header(FILE *f)
 /* Of item i; s has one text for all where it has no arrays. */
 static const char *source_of(const struct hw_sources *s, enum hwdb_kind k, int i)
 {
-    const struct hw_source *const of[HWDB_KINDS] = { NULL, s->n_classes ? s->classes : NULL, s->compute, s->memory,
-                                                     s->storage, s->accels, s->accel_points, s->joint };
-    /* Conditions' are their points'. */
-    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->joint, s->accels };
-    if (k == HWDB_CONDITIONS)
-        return first[i] ? first[i]->text : s->device.text;
-    return of[k] ? of[k][i].text : s->device.text;
+    static const enum hwdb_kind points[HW_TABLES] = { HWDB_COMPUTE, HWDB_MEMORY, HWDB_STORAGE, HWDB_JOINT, HWDB_ACCELERATOR };
+    const struct hw_source *of = s->of[k == HWDB_CONDITIONS ? points[i] : k]; /* conditions' are their points' */
+    return of ? of[k == HWDB_CONDITIONS ? 0 : i].text : s->device.text;
 }
 
 int hwdb_csv_device(FILE *f, const struct hw *h, const struct hw_sources *s, struct err *e)

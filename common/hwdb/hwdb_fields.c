@@ -63,19 +63,25 @@ int hwdb_is_known(const struct hwdb_field *f, const void *item)
     }
 }
 
-const void *hwdb_items(const struct hw *h, enum hwdb_kind k, int *n)
+void **hwdb_array(struct hw *h, enum hwdb_kind k, int **n)
 {
     switch (k) {
-    case HWDB_CORE_CLASS:        *n = h->n_classes; return h->classes;
-    case HWDB_COMPUTE:           *n = h->n_compute; return h->compute;
-    case HWDB_MEMORY:            *n = h->n_memory; return h->memory;
-    case HWDB_STORAGE:           *n = h->n_storage; return h->storage_points;
-    case HWDB_ACCELERATOR:       *n = h->n_accels; return h->accels;
-    case HWDB_ACCELERATOR_POINT: *n = h->n_accel_points; return h->accel_points;
-    case HWDB_JOINT:             *n = h->n_joint; return h->joint;
-    case HWDB_CONDITIONS:        *n = HW_TABLES; return h->conditions;
-    default:                     *n = 1; return h;
+    case HWDB_COMPUTE:           *n = &h->n_compute; return (void **)&h->compute;
+    case HWDB_MEMORY:            *n = &h->n_memory; return (void **)&h->memory;
+    case HWDB_STORAGE:           *n = &h->n_storage; return (void **)&h->storage_points;
+    case HWDB_ACCELERATOR:       *n = &h->n_accels; return (void **)&h->accels;
+    case HWDB_ACCELERATOR_POINT: *n = &h->n_accel_points; return (void **)&h->accel_points;
+    case HWDB_JOINT:             *n = &h->n_joint; return (void **)&h->joint;
+    default:                     return NULL;
     }
+}
+
+const void *hwdb_items(const struct hw *h, enum hwdb_kind k, int *n)
+{
+    int *count;
+    void **a = hwdb_array((struct hw *)h, k, &count);
+    *n = a ? *count : k == HWDB_CORE_CLASS ? h->n_classes : k == HWDB_CONDITIONS ? HW_TABLES : 1;
+    return a ? *a : k == HWDB_CORE_CLASS ? (const void *)h->classes : k == HWDB_CONDITIONS ? (const void *)h->conditions : h;
 }
 
 const char *hwdb_choice(const struct hwdb_field *f, int i, char out[HW_NAME])

@@ -1,5 +1,5 @@
 /* Names of what a device's figures are told apart by, percentiles of samples, and what a struct hw holds given back. */
-#include "common/hwdb/hwdb.h"
+#include "common/hwdb/hwdb_parts.h"
 
 #include "common/kernels/quant.h"
 
@@ -68,12 +68,11 @@ struct hw_dist hw_dist_of(double *values, int n)
 
 void hw_free(struct hw *h)
 {
-    free(h->compute);
-    free(h->memory);
-    free(h->storage_points);
-    free(h->accels);
-    free(h->accel_points);
-    free(h->joint);
+    int *n;
+    for (int k = 0; k < HWDB_KINDS; k++) {
+        void **a = hwdb_array(h, (enum hwdb_kind)k, &n);
+        free(a ? *a : NULL);
+    }
     memset(h, 0, sizeof *h);
 }
 
@@ -83,12 +82,7 @@ void hw_sources_done(struct hw_sources *s)
         for (int i = 0; s->samples[k] && i < s->n_samples[k]; i++)
             free(s->samples[k][i].s);
         free(s->samples[k]);
+        free(s->of[k]);
     }
-    free(s->compute);
-    free(s->memory);
-    free(s->storage);
-    free(s->accels);
-    free(s->accel_points);
-    free(s->joint);
     memset(s, 0, sizeof *s);
 }

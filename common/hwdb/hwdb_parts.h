@@ -51,8 +51,10 @@ int64_t hwdb_get(const struct hwdb_field *f, const void *item); /* of whatever i
 void hwdb_set(const struct hwdb_field *f, void *item, int64_t v);
 int hwdb_is_known(const struct hwdb_field *f, const void *item);
 
-/* The items of a device: array and count. Of the device itself there is one, of conditions HW_TABLES. */
+/* The items of a device: array and count. Of the device itself there is one, of conditions HW_TABLES. hwdb_array: where the array of a
+ * table that grows stands, and its count; NULL of core classes and conditions, which are of fixed size, and of the device. */
 const void *hwdb_items(const struct hw *h, enum hwdb_kind k, int *n);
+void **hwdb_array(struct hw *h, enum hwdb_kind k, int **n);
 
 /* Name i of a choice; "" beyond the last. And back, or -1. */
 const char *hwdb_choice(const struct hwdb_field *f, int i, char out[HW_NAME]);

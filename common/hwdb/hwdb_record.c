@@ -6,20 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The array of a table and its count; classes and conditions are of fixed size, and the device is no array. */
-static void **array_of(struct hw *h, enum hwdb_kind k, int **n)
-{
-    switch (k) {
-    case HWDB_COMPUTE:           *n = &h->n_compute; return (void **)&h->compute;
-    case HWDB_MEMORY:            *n = &h->n_memory; return (void **)&h->memory;
-    case HWDB_STORAGE:           *n = &h->n_storage; return (void **)&h->storage_points;
-    case HWDB_ACCELERATOR:       *n = &h->n_accels; return (void **)&h->accels;
-    case HWDB_ACCELERATOR_POINT: *n = &h->n_accel_points; return (void **)&h->accel_points;
-    case HWDB_JOINT:             *n = &h->n_joint; return (void **)&h->joint;
-    default:                     return NULL;
-    }
-}
-
 static int grow(void **a, int n, size_t size)
 {
     void *b = n & (n - 1) ? *a : realloc(*a, (size_t)(n ? 2 * n : 1) * size); /* full at powers of two */
@@ -32,7 +18,7 @@ int hwdb_record_add(struct hwdb_record *r, enum hwdb_kind k, const void *item, c
 {
     const struct hwdb_table *t = hwdb_table(k);
     int *count = NULL;
-    void **a = array_of(&r->hw, k, &count);
+    void **a = hwdb_array(&r->hw, k, &count);
     if (k == HWDB_CORE_CLASS && r->hw.n_classes < HW_MAX_CLASSES) {
         r->hw.classes[r->hw.n_classes++] = *(const struct hw_class *)item;
         return 0;
@@ -89,7 +75,7 @@ static void sort(struct hwdb_record *r, enum hwdb_kind k)
 {
     const struct hwdb_table *t = hwdb_table(k);
     int *n = NULL;
-    void **a = array_of(&r->hw, k, &n);
+    void **a = hwdb_array(&r->hw, k, &n);
     union {
         struct hw_compute compute;
         struct hw_memory memory;

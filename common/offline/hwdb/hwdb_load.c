@@ -2,11 +2,13 @@
  * bind who writes honestly and not who edits bytes: type, range, and that texts can be printed. The first bad one
  * sticks and names table, row and column. Rows come in a canonical order, over which the identity of a device's
  * figures is taken. */
+#include "common/base/print.h"
 #include "common/hwdb/hwdb_parts.h"
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include <math.h>
 #include <sqlite3.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +22,27 @@ struct row {
     int failed;
 };
 
-static const char *col_name(const struct row *r, int col)
+/* What is wrong with the row's value in this column, behind its place. */
+static void bad(struct row *r, int col, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void bad(struct row *r, int col, const char *fmt, ...)
 {
-    return sqlite3_column_name(r->st, col);
+    char what[300];
+    va_list ap;
+    va_start(ap, fmt);
+    print_into_va(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (!r->failed)
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s'%s", r->path, r->table, (long long)r->id,
+                            sqlite3_column_name(r->st, col), what);
 }
 
 static int64_t get_int(struct row *r, int col, int64_t min, int64_t max)
 {
     int64_t v = sqlite3_column_int64(r->st, col);
-    if (!r->failed && sqlite3_column_type(r->st, col) != SQLITE_INTEGER)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s' is not an integer",
-                            r->path, r->table, (long long)r->id, col_name(r, col));
-    else if (!r->failed && (v < min || v > max))
-        r->failed =
-            err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %lld is not within %lld..%lld",
-                    r->path, r->table, (long long)r->id, col_name(r, col), (long long)v, (long long)min,
-                    (long long)max);
+    if (sqlite3_column_type(r->st, col) != SQLITE_INTEGER)
+        bad(r, col, " is not an integer");
+    else if (v < min || v > max)
+        bad(r, col, ": %lld is not within %lld..%lld", (long long)v, (long long)min, (long long)max);
     return r->failed ? min : v;
 }
 
@@ -46,13 +53,10 @@ static double get_real(struct row *r, int col, double max, int required)
     double v = sqlite3_column_double(r->st, col);
     if (type == SQLITE_NULL && !required)
         return 0;
-    if (!r->failed && type != SQLITE_FLOAT)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s' is not a number",
-                            r->path, r->table, (long long)r->id, col_name(r, col));
-    else if (!r->failed && (!isfinite(v) || v < 0 || v > max || (required && v == 0)))
-        r->failed =
-            err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %g is not within 0..%g", r->path, r->table,
-                    (long long)r->id, col_name(r, col), v, max);
+    if (type != SQLITE_FLOAT)
+        bad(r, col, " is not a number");
+    else if (!isfinite(v) || v < 0 || v > max || (required && v == 0))
+        bad(r, col, ": %g is not within 0..%g", v, max);
     return r->failed ? 0 : v;
 }
 
@@ -68,13 +72,11 @@ static void get_text(struct row *r, int col, char *out, size_t len, int required
         r->failed = err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
         return;
     }
-    int bad = !s || sqlite3_column_type(r->st, col) != SQLITE_TEXT || n >= len || (required && n == 0);
-    for (size_t i = 0; !bad && i < n; i++)
-        bad = s[i] < 0x20 || s[i] == 0x7f;
-    if (bad)
-        r->failed = err_set(
-            r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s' is not a plain text of %s%zu bytes",
-            r->path, r->table, (long long)r->id, col_name(r, col), required ? "1 to " : "up to ", len - 1);
+    int plain = s && sqlite3_column_type(r->st, col) == SQLITE_TEXT && n < len && !(required && n == 0);
+    for (size_t i = 0; plain && i < n; i++)
+        plain = s[i] >= 0x20 && s[i] != 0x7f;
+    if (!plain)
+        bad(r, col, " is not a plain text of %s%zu bytes", required ? "1 to " : "up to ", len - 1);
     else
         memcpy(out, s, n + 1);
 }
@@ -87,10 +89,7 @@ static int get_choice(struct row *r, int col, const char *const *names, int n)
             return i;
     if (!r->failed && !s && hwdb_starved(sqlite3_db_handle(r->st)))
         r->failed = err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
-    if (!r->failed)
-        r->failed =
-            err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': '%s' is not one of its values",
-                    r->path, r->table, (long long)r->id, col_name(r, col), s ? s : "NULL");
+    bad(r, col, ": '%s' is not one of its values", s ? s : "NULL");
     return 0;
 }
 
@@ -208,9 +207,7 @@ static int get_index(struct row *r, int col, const int64_t *ids, int n, const ch
     for (int i = 0; i < n; i++)
         if (ids[i] == id)
             return i;
-    if (!r->failed)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': %lld is no %s of this device", r->path, r->table,
-                            (long long)r->id, col_name(r, col), (long long)id, what);
+    bad(r, col, ": %lld is no %s of this device", (long long)id, what);
     return -1;
 }
 
@@ -220,8 +217,7 @@ static void get_marks(struct row *r, int col, struct hw_conditions *c)
     get_text(r, col, marks, sizeof marks, 0);
     c->watched = !r->failed && marks[0];
     if (c->watched && hw_marks_of(marks, &c->marks) < 0)
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column 'marks': '%s' is not a list of marks", r->path, r->table,
-                            (long long)r->id, marks);
+        bad(r, col, ": '%s' is not a list of marks", marks);
 }
 
 static int get_choice_of(struct row *r, int col, const struct hwdb_field *f)
@@ -396,13 +392,12 @@ static int load_device(sqlite3 *db, const char *path, int64_t id, struct hw *out
     for (int i = 0; i < out->n_classes; i++)
         out->classes[i] = c[i];
     free(c);
-    if ((r = load_items(db, path, id, &l, HWDB_COMPUTE, &out->compute, &out->n_compute, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_MEMORY, &out->memory, &out->n_memory, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_STORAGE, &out->storage_points, &out->n_storage, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_ACCELERATOR, &out->accels, &out->n_accels, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_ACCELERATOR_POINT, &out->accel_points, &out->n_accel_points, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_JOINT, &out->joint, &out->n_joint, e)) < 0 ||
-        (r = load_items(db, path, id, &l, HWDB_CONDITIONS, &seen, &n_seen, e)) < 0)
+    for (int k = HWDB_COMPUTE; k < HWDB_CONDITIONS && r == 0; k++) {
+        int *count;
+        void **a = hwdb_array(out, (enum hwdb_kind)k, &count);
+        r = load_items(db, path, id, &l, (enum hwdb_kind)k, a, count, e);
+    }
+    if (r < 0 || (r = load_items(db, path, id, &l, HWDB_CONDITIONS, &seen, &n_seen, e)) < 0)
         return r;
     for (int i = 0; i < n_seen; i++)
         out->conditions[seen[i].table] = seen[i];

@@ -38,33 +38,37 @@ static int get_text(const struct reading *r, sqlite3_stmt *st, int col, char *ou
     return 0;
 }
 
-/* Exactly n texts into out, which is the caller's. */
-static int read_texts(const struct reading *r, const char *sql, struct hw_source *out, int n)
+/* Calls each(row, i) of a query's rows, whose first parameter is the device: exactly n of them, or with n < 0 as many as there are. */
+typedef int row_fn(struct reading *r, sqlite3_stmt *st, void *ctx, int i);
+static int each_row(struct reading *r, const char *sql, int n, row_fn *each, void *ctx)
 {
     sqlite3_stmt *st = NULL;
-    int at = 0, rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL), failed = 0;
-    if (rc == SQLITE_OK)
-        rc = sqlite3_bind_int64(st, 1, r->device);
-    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW && at < n) {
-        failed = get_text(r, st, 0, out[at++].text, HW_SOURCE);
-        rc = SQLITE_OK;
-    }
+    int at = 0, failed = 0, rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK && (rc = sqlite3_bind_int64(st, 1, r->device)) == SQLITE_OK)
+        while (!failed && (rc = sqlite3_step(st)) == SQLITE_ROW && at != n)
+            failed = each(r, st, ctx, at++);
     if (!failed && rc != SQLITE_DONE && rc != SQLITE_ROW)
         failed = hwdb_fail(r->db, r->path, r->table, 0, r->e);
-    if (!failed && (rc == SQLITE_ROW || at < n))
+    if (!failed && n >= 0 && (rc == SQLITE_ROW || at < n))
         failed = err_set(r->e, ERR_INPUT, "'%s': table '%s' changed while it was read; try again", r->path, r->table);
     sqlite3_finalize(st);
     return failed;
 }
 
-static int read_points(struct reading *r, enum hwdb_kind k, struct hw_source **out, int n)
+static int each_text(struct reading *r, sqlite3_stmt *st, void *ctx, int i)
+{
+    return get_text(r, st, 0, ((struct hw_source *)ctx)[i].text, HW_SOURCE);
+}
+
+static int read_points(struct reading *r, enum hwdb_kind k, struct hw_sources *out, int n)
 {
     char sql[3000], rows[2000];
     r->table = hwdb_table(k)->name;
     hwdb_rows(k, rows, sizeof rows);
-    snprintf(sql, sizeof sql, SOURCE "%s", rows);
-    *out = malloc(((size_t)n + 1) * sizeof **out);
-    return *out ? read_texts(r, sql, *out, n) : err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+    snprintf(sql, sizeof sql, "%s%s", k == HWDB_CORE_CLASS ? "SELECT ifnull(p.source, " NEWEST_RUN ")" : SOURCE, rows);
+    if (!(out->of[k] = malloc(((size_t)n + 1) * sizeof *out->of[k])))
+        return err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+    return each_row(r, sql, n, each_text, out->of[k]);
 }
 
 /* The samples of the row that a statement is at, by another one. */
@@ -92,34 +96,34 @@ static int read_row_samples(const struct reading *r, sqlite3_stmt *one, int64_t 
     return rc == SQLITE_DONE ? 0 : hwdb_fail(r->db, r->path, "sample", 0, r->e);
 }
 
-/* Of each of n rows, in their order. */
+/* Of the rows of a table that has some. */
+struct sampled {
+    sqlite3_stmt *one;
+    struct hwdb_samples *of;
+    int *n;
+};
+
+static int each_sampled(struct reading *r, sqlite3_stmt *st, void *ctx, int i)
+{
+    struct sampled *s = ctx;
+    *s->n = i + 1;
+    return read_row_samples(r, s->one, sqlite3_column_int64(st, 0), &s->of[i]);
+}
+
 static int read_samples(struct reading *r, enum hwdb_kind k, struct hw_sources *out, int n)
 {
     char sql[2500], rows[2000];
-    sqlite3_stmt *st = NULL, *one = NULL;
-    int failed = 0, rc;
-    r->table = hwdb_table(k)->name;
+    struct sampled s = { .of = out->samples[k] = calloc((size_t)n + 1, sizeof *s.of), .n = &out->n_samples[k] };
     hwdb_rows(k, rows, sizeof rows);
     snprintf(sql, sizeof sql, "SELECT p.id%s", rows);
-    if (!(out->samples[k] = calloc((size_t)n + 1, sizeof *out->samples[k])))
+    if (!s.of)
         return err_set(r->e, ERR_NOMEM, "'%s': table 'sample': out of memory", r->path);
-    if ((rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL)) == SQLITE_OK &&
-        (rc = sqlite3_bind_int64(st, 1, r->device)) == SQLITE_OK)
-        rc = sqlite3_prepare_v2(r->db, "SELECT value, t_s, temperature_c FROM sample WHERE table_name = ?2 AND row_id = ?1 ORDER BY seq",
-                                -1, &one, NULL);
+    int rc = sqlite3_prepare_v2(r->db, "SELECT value, t_s, temperature_c FROM sample WHERE table_name = ?2 AND row_id = ?1 ORDER BY seq",
+                                -1, &s.one, NULL);
     if (rc == SQLITE_OK)
-        rc = sqlite3_bind_text(one, 2, r->table, -1, SQLITE_STATIC);
-    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW && out->n_samples[k] < n) {
-        failed = read_row_samples(r, one, sqlite3_column_int64(st, 0), &out->samples[k][out->n_samples[k]]);
-        out->n_samples[k]++;
-        rc = SQLITE_OK;
-    }
-    if (!failed && rc != SQLITE_DONE && rc != SQLITE_ROW)
-        failed = hwdb_fail(r->db, r->path, "sample", 0, r->e);
-    if (!failed && (rc == SQLITE_ROW || out->n_samples[k] < n))
-        failed = err_set(r->e, ERR_INPUT, "'%s': table '%s' changed while it was read; try again", r->path, r->table);
-    sqlite3_finalize(st);
-    sqlite3_finalize(one);
+        rc = sqlite3_bind_text(s.one, 2, r->table, -1, SQLITE_STATIC);
+    int failed = rc == SQLITE_OK ? each_row(r, sql, n, each_sampled, &s) : hwdb_fail(r->db, r->path, "sample", 0, r->e);
+    sqlite3_finalize(s.one);
     return failed;
 }
 
@@ -137,26 +141,16 @@ static int get_origin(const struct reading *r, sqlite3_stmt *st, int col, enum h
                    s ? s : "NULL");
 }
 
-static int read_facts(struct reading *r, struct hw_sources *out)
+static int each_fact(struct reading *r, sqlite3_stmt *st, void *ctx, int i)
 {
-    sqlite3_stmt *st = NULL;
-    int failed = 0, rc, most = (int)(sizeof out->facts / sizeof *out->facts);
-    r->table = "fact_source";
-    rc = sqlite3_prepare_v2(r->db, "SELECT field, origin, source FROM fact_source WHERE device_id = ?1 ORDER BY field", -1, &st, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_bind_int64(st, 1, r->device);
-    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW) {
-        struct hw_fact *f = &out->facts[out->n_facts];
-        if (out->n_facts == most)
-            failed = err_set(r->e, ERR_LIMIT, "'%s': table 'fact_source' has more than %d rows for one device", r->path, most);
-        else if ((failed = get_text(r, st, 0, f->field, sizeof f->field)) == 0 && (failed = get_origin(r, st, 1, &f->origin)) == 0)
-            failed = get_text(r, st, 2, f->source.text, HW_SOURCE);
-        out->n_facts += !failed;
-        rc = SQLITE_OK;
-    }
-    if (!failed && rc != SQLITE_DONE)
-        failed = hwdb_fail(r->db, r->path, r->table, 0, r->e);
-    sqlite3_finalize(st);
+    struct hw_sources *out = ctx;
+    struct hw_fact *f = &out->facts[i];
+    int failed, most = (int)(sizeof out->facts / sizeof *out->facts);
+    if (i == most)
+        return err_set(r->e, ERR_LIMIT, "'%s': table 'fact_source' has more than %d rows for one device", r->path, most);
+    if ((failed = get_text(r, st, 0, f->field, sizeof f->field)) == 0 && (failed = get_origin(r, st, 1, &f->origin)) == 0)
+        failed = get_text(r, st, 2, f->source.text, HW_SOURCE);
+    out->n_facts += !failed;
     return failed;
 }
 
@@ -167,17 +161,14 @@ static int read_device(struct reading *r, const char *name, struct hw_sources *o
     r->table = "device";
     if (rc == SQLITE_OK)
         rc = sqlite3_bind_text(st, 1, name, -1, SQLITE_TRANSIENT);
-    if (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+    if (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW)
         r->device = sqlite3_column_int64(st, 0);
-    } else {
+    else
         failed = rc == SQLITE_DONE ? err_set(r->e, ERR_INPUT, "'%s': device '%s' went while it was read; try again", r->path, name)
                                    : hwdb_fail(r->db, r->path, r->table, 0, r->e);
-    }
     sqlite3_finalize(st);
-    if (failed)
-        return failed;
-    return read_texts(r, "SELECT ifnull(nullif(p.source, 'thermo-profile hardware'), " NEWEST_RUN ") FROM device p WHERE id = ?1",
-                      &out->device, 1);
+    return failed ? failed : each_row(r, "SELECT ifnull(nullif(p.source, 'thermo-profile hardware'), " NEWEST_RUN ") FROM device p "
+                                      "WHERE id = ?1", 1, each_text, &out->device);
 }
 
 int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *out, struct err *e)
@@ -187,25 +178,16 @@ int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *o
     memset(out, 0, sizeof *out);
     if (failed)
         return failed;
-    if ((failed = read_device(&r, h->name, out)) == 0) {
-        r.table = "core_class";
-        failed = read_texts(&r, "SELECT ifnull(p.source, " NEWEST_RUN ") FROM core_class p WHERE device_id = ?1 ORDER BY rank, name",
-                            out->classes, h->n_classes);
-        out->n_classes = h->n_classes;
+    failed = read_device(&r, h->name, out);
+    for (int k = HWDB_CORE_CLASS, n; k < HWDB_CONDITIONS && !failed; k++) {
+        hwdb_items(h, (enum hwdb_kind)k, &n);
+        failed = read_points(&r, (enum hwdb_kind)k, out, n);
+        if (!failed && hwdb_table((enum hwdb_kind)k)->sample)
+            failed = read_samples(&r, (enum hwdb_kind)k, out, n);
     }
-    if (failed ||
-        (failed = read_points(&r, HWDB_COMPUTE, &out->compute, h->n_compute)) < 0 ||
-        (failed = read_points(&r, HWDB_MEMORY, &out->memory, h->n_memory)) < 0 ||
-        (failed = read_points(&r, HWDB_STORAGE, &out->storage, h->n_storage)) < 0 ||
-        (failed = read_points(&r, HWDB_ACCELERATOR, &out->accels, h->n_accels)) < 0 ||
-        (failed = read_points(&r, HWDB_ACCELERATOR_POINT, &out->accel_points, h->n_accel_points)) < 0 ||
-        (failed = read_points(&r, HWDB_JOINT, &out->joint, h->n_joint)) < 0 ||
-        (failed = read_samples(&r, HWDB_COMPUTE, out, h->n_compute)) < 0 ||
-        (failed = read_samples(&r, HWDB_MEMORY, out, h->n_memory)) < 0 ||
-        (failed = read_samples(&r, HWDB_STORAGE, out, h->n_storage)) < 0 ||
-        (failed = read_samples(&r, HWDB_ACCELERATOR_POINT, out, h->n_accel_points)) < 0 ||
-        (failed = read_samples(&r, HWDB_JOINT, out, h->n_joint)) < 0 ||
-        (failed = read_facts(&r, out)) < 0)
+    r.table = "fact_source";
+    if (failed || (failed = each_row(&r, "SELECT field, origin, source FROM fact_source WHERE device_id = ?1 ORDER BY field", -1, each_fact,
+                                     out)) < 0)
         hw_sources_done(out);
     sqlite3_close(r.db);
     return failed;

@@ -22,49 +22,17 @@ static void add_origin(enum hw_origin o, int *found, enum explain_basis *out)
     *found = 1;
 }
 
+/* Of the rows of a table for which that holds. */
+#define ORIGIN_OF(rows, n, holds)                            \
+    for (int i = 0; i < hw->n; i++)                          \
+        if (holds)                                           \
+            add_origin(hw->rows[i].origin, &found, out)
+
 /* Rows of a kernel, of all that begin so where `whole` is 0. */
 static int kernel_origin(const struct hw *hw, const char *kernel, int whole, enum explain_basis *out)
 {
-    size_t n = strlen(kernel);
     int found = 0;
-    for (int i = 0; i < hw->n_compute; i++)
-        if (whole ? !strcmp(hw->compute[i].kernel, kernel) : !strncmp(hw->compute[i].kernel, kernel, n))
-            add_origin(hw->compute[i].origin, &found, out);
-    return found;
-}
-
-static int memory_origin(const struct hw *hw, enum hw_pattern pattern, enum explain_basis *out)
-{
-    int found = 0;
-    for (int i = 0; i < hw->n_memory; i++)
-        if (hw->memory[i].pattern == pattern)
-            add_origin(hw->memory[i].origin, &found, out);
-    return found;
-}
-
-static int storage_origin(const struct hw *hw, enum explain_basis *out)
-{
-    int found = 0;
-    for (int i = 0; i < hw->n_storage; i++)
-        add_origin(hw->storage_points[i].origin, &found, out);
-    return found;
-}
-
-/* Of the plan's back end. */
-static int joint_origin(const struct hw *hw, enum hw_backend backend, enum explain_basis *out)
-{
-    int found = 0;
-    for (int i = 0; i < hw->n_joint; i++)
-        if (hw->joint[i].backend == backend)
-            add_origin(hw->joint[i].origin, &found, out);
-    return found;
-}
-
-static int accel_origin(const struct hw *hw, enum explain_basis *out)
-{
-    int found = 0;
-    for (int i = 0; i < hw->n_accel_points; i++)
-        add_origin(hw->accel_points[i].origin, &found, out);
+    ORIGIN_OF(compute, n_compute, !strncmp(hw->compute[i].kernel, kernel, strlen(kernel) + (whole != 0)));
     return found;
 }
 
@@ -75,14 +43,15 @@ static int row_of(const struct problem *pr, const struct cost_choice *c, const s
     char kernel[HW_NAME];
     const int down = v->source == DOWNS, role = down ? LAYOUT_DOWN : v->source == UPS ? LAYOUT_UP : LAYOUT_GATE;
     uint32_t type = pr->space.shapes.kind[0].type[role];
+    int found = 0;
     switch (v->source) {
     case RATE: return kernel_origin(hw, "flops/", 0, out) || kernel_origin(hw, "rows/", 0, out);
-    case SEQUENTIAL: return memory_origin(hw, HW_SEQ, out);
-    case SCATTERED: return memory_origin(hw, HW_RANDOM, out);
-    case STORAGE: return storage_origin(hw, out);
-    case JOINT: return joint_origin(hw, c->backend, out);
+    case SEQUENTIAL: ORIGIN_OF(memory, n_memory, hw->memory[i].pattern == HW_SEQ); return found;
+    case SCATTERED: ORIGIN_OF(memory, n_memory, hw->memory[i].pattern == HW_RANDOM); return found;
+    case STORAGE: ORIGIN_OF(storage_points, n_storage, 1); return found;
+    case JOINT: ORIGIN_OF(joint, n_joint, hw->joint[i].backend == c->backend); return found; /* of the plan's back end */
     case WORK: return kernel_origin(hw, v->measured, 1, out);
-    case ACCEL: return accel_origin(hw, out);
+    case ACCEL: ORIGIN_OF(accel_points, n_accel_points, 1); return found;
     default: break;
     }
     if (down && pr->space.shapes.l.form != LAYOUT_TILES)

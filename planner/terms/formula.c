@@ -72,30 +72,28 @@ static int primary(struct reader *r)
     return i;
 }
 
-static int product(struct reader *r)
+/* a OP b OP c of these two signs, from the left. */
+static int chain(struct reader *r, const char *one, const char *other, int (*part)(struct reader *r))
 {
-    int a = primary(r);
+    int a = part(r);
     while (!r->bad) {
-        char op = take(r, "*") ? '*' : take(r, "/") ? '/' : 0;
+        char op = take(r, one) ? *one : take(r, other) ? *other : 0;
         if (!op)
             break;
-        int b = primary(r);
+        int b = part(r);
         a = add(r, op, a, b, 0);
     }
     return a;
 }
 
+static int product(struct reader *r)
+{
+    return chain(r, "*", "/", primary);
+}
+
 static int sum(struct reader *r)
 {
-    int a = product(r);
-    while (!r->bad) {
-        char op = take(r, "+") ? '+' : take(r, "-") ? '-' : 0;
-        if (!op)
-            break;
-        int b = product(r);
-        a = add(r, op, a, b, 0);
-    }
-    return a;
+    return chain(r, "+", "-", product);
 }
 
 static int choice(struct reader *r)

@@ -153,12 +153,8 @@ static int find(const struct cache *c, const char *name, const struct entry **ou
 static struct js *describe(const struct entry *x)
 {
     struct js *j = js_object();
-    js_set_str(j, "name", x->name);
-    js_set_str(j, "file", *x->file ? x->file : NULL);
-    js_set_u64(j, "bytes", x->bytes);
-    js_set_bool(j, "packed", x->packed);
-    js_set_int(j, "plans", x->n_plans);
-    js_set_str(j, "used", x->used);
+    js_put(j, JS_STR("name", x->name), JS_STR("file", *x->file ? x->file : NULL), JS_U64("bytes", x->bytes),
+           JS_BOOL("packed", x->packed), JS_INT("plans", x->n_plans), JS_STR("used", x->used));
     return j;
 }
 
@@ -217,8 +213,7 @@ int cmd_list(int argc, char **argv)
         struct js *j = js_object(), *models = js_array();
         for (size_t i = 0; i < c.n; i++)
             js_append(models, describe(&c.all[i]));
-        js_set_str(j, "cache", c.root);
-        js_set(j, "models", models);
+        js_put(j, JS_STR("cache", c.root), JS_VALUE("models", models));
         r = print_js(j, &e);
     }
     for (size_t i = 0; r == 0 && !a.json && i < c.n; i++) {
@@ -249,10 +244,7 @@ int cmd_du(int argc, char **argv)
             print("%10s  %s\n", size_format(c.all[i].bytes, size, sizeof size), c.all[i].name);
     }
     all += c.machine_bytes;
-    js_set_str(j, "cache", c.root);
-    js_set(j, "models", models);
-    js_set_u64(j, "machines_bytes", c.machine_bytes);
-    js_set_u64(j, "bytes", all);
+    js_put(j, JS_STR("cache", c.root), JS_VALUE("models", models), JS_U64("machines_bytes", c.machine_bytes), JS_U64("bytes", all));
     if (r == 0 && !a.json) {
         print("%10s  of machines\n", size_format(c.machine_bytes, size, sizeof size));
         print("%10s  all of '%s'\n", size_format(all, size, sizeof size), c.root);
@@ -282,9 +274,7 @@ static void show_plan(const struct drive *d, const char *name, struct js *out, i
         js_int(js_get(js_at(limits, i), "memory_bytes"), &bytes);
         js_int(js_get(js_at(limits, i), "context"), &context);
         js_num(js_get(js_at(js_get(js_at(said, i), "batches"), 0), "tokens_per_s"), &speed);
-        js_set_int(l, "memory_bytes", bytes);
-        js_set_int(l, "context", context);
-        js_set_num(l, "tokens_per_s", speed);
+        js_put(l, JS_INT("memory_bytes", bytes), JS_INT("context", context), JS_NUM("tokens_per_s", speed));
         js_append(all, l);
         if (!json)
             print("         %s, context %lld: %.3g tokens/s\n", size_format(bytes > 0 ? (uint64_t)bytes : 0, memory, sizeof memory),

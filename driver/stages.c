@@ -350,11 +350,8 @@ static struct js *trace_key(const struct drive *d)
     char tokens[24] = "";
     if (d->max_tokens)
         snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)d->max_tokens);
-    js_set_str(key, "the model", d->model_id);
-    js_set_str(key, "the prompts", d->prompts_id);
-    js_set_str(key, "--max-tokens", tokens);
-    js_set_str(key, "--trace-flags", d->trace_flags ? d->trace_flags : "");
-    js_set_str(key, "the format of traces", TEXT(TRACE_REVISION));
+    js_put(key, JS_STR("the model", d->model_id), JS_STR("the prompts", d->prompts_id), JS_STR("--max-tokens", tokens),
+           JS_STR("--trace-flags", d->trace_flags ? d->trace_flags : ""), JS_STR("the format of traces", TEXT(TRACE_REVISION)));
     return key;
 }
 
@@ -393,9 +390,7 @@ static int trace_made(struct drive *d, const char *result, struct err *e)
     struct js *key = trace_key(d);
     char *one[] = { d->traces }, *stats = store_stats(one, 1, e);
     int r = stats ? 0 : e->code;
-    js_set_str(key, "result", result);
-    js_set_str(key, "identity", d->trace_id);
-    js_set_str(key, "stats", stats);
+    js_put(key, JS_STR("result", result), JS_STR("identity", d->trace_id), JS_STR("stats", stats));
     if (r == 0)
         r = store_write(d, "trace", key, e);
     free(stats);
@@ -556,9 +551,7 @@ static int make_trace(struct drive *d, struct needs *t, struct err *e)
 static struct js *pack_key(const struct drive *d)
 {
     struct js *key = js_object();
-    js_set_str(key, "the model", d->model_id);
-    js_set_str(key, "the trace", d->trace_id);
-    js_set_str(key, "the program", d->pack_version);
+    js_put(key, JS_STR("the model", d->model_id), JS_STR("the trace", d->trace_id), JS_STR("the program", d->pack_version));
     return key;
 }
 
@@ -613,8 +606,7 @@ static int make_pack(struct drive *d, struct needs *t, struct err *e)
         }
         if (r == 0 && (r = ended(d, PACK, run(d, &w, e), e)) == 0 && (consume || (r = unchanged_model(d, PACK, e)) == 0) &&
             (r = drive_asks(d, "thermo-pack", "inspect", d->pack, NULL, id, e)) == 0 && (stats = store_stats(one, 1, e))) {
-            js_set_str(key, "stats", stats);
-            js_set_str(key, "result", id);
+            js_put(key, JS_STR("stats", stats), JS_STR("result", id));
             r = store_write(d, "pack", key, e);
         } else if (r == 0) {
             r = e->code;
@@ -647,14 +639,10 @@ static struct js *plan_key(const struct drive *d)
     char context[24] = "";
     if (d->context)
         snprintf(context, sizeof context, "%llu", (unsigned long long)d->context);
-    js_set_str(key, "the trace", d->trace_id);
-    js_set_str(key, "the device's figures", d->hardware_id);
-    js_set_str(key, "--device", d->device_name);
-    js_set_str(key, "--memory", d->memory_text);
-    js_set_str(key, "--context", context);
-    js_set_str(key, "what it is for", drive_purpose(d));
-    js_set_str(key, "--plan-flags", d->plan_flags ? d->plan_flags : "");
-    js_set_str(key, "the program", d->plan_version);
+    js_put(key, JS_STR("the trace", d->trace_id), JS_STR("the device's figures", d->hardware_id),
+           JS_STR("--device", d->device_name), JS_STR("--memory", d->memory_text), JS_STR("--context", context),
+           JS_STR("what it is for", drive_purpose(d)), JS_STR("--plan-flags", d->plan_flags ? d->plan_flags : ""),
+           JS_STR("the program", d->plan_version));
     return key;
 }
 

@@ -368,10 +368,8 @@ int store_keep_model(struct drive *d, struct err *e)
     char hex[HASH_TEXT], absolute[PATH_MAX];
     struct js *j = js_object();
     hash_text(d->quick, hex);
-    js_set_str(j, "file", realpath(d->model, absolute) ? absolute : d->model);
-    js_set_str(j, "quick", hex);
-    js_set_str(j, "hash", d->model_id);
-    js_set_str(j, "stats", at_rest(d->shards.w, d->shards.n) ? d->stats : "too new to say");
+    js_put(j, JS_STR("file", realpath(d->model, absolute) ? absolute : d->model), JS_STR("quick", hex), JS_STR("hash", d->model_id),
+           JS_STR("stats", at_rest(d->shards.w, d->shards.n) ? d->stats : "too new to say"));
     int r = store_write(d, "model", j, e);
     js_free(j);
     return r;
@@ -413,8 +411,7 @@ int store_content(struct drive *d, const char *name, char *path, char out[HASH_T
         hash_text(hash_128(text, len), out);
         free(text);
         now = js_object();
-        js_set_str(now, "stats", stats);
-        js_set_str(now, "hash", out);
+        js_put(now, JS_STR("stats", stats), JS_STR("hash", out));
         if (at_rest(one, 1))
             r = store_write(d, name, now, e);
         js_free(now);

@@ -11,7 +11,6 @@
 #include "common/base/progress.h"
 #include "common/base/size.h"
 #include "common/base/version.h"
-#include "common/base/zstream.h"
 #include "common/pack/pack.h"
 #include "common/pack/unit_check.h"
 #include "packer/dense.h"
@@ -403,10 +402,8 @@ static struct js *requantised(const struct work *k)
     for (int role = 0; role < LAYOUT_ROLES; role++)
         for (int i = 0; build_change(k->b, k->report, role, i, &c); i++) {
             struct js *o = js_object(), *rms = js_array(), *layers = js_array();
-            js_set_str(o, "tensor", layout_role_name(role));
-            js_set_str(o, "from", quant_traits(c.from)->name);
-            js_set_str(o, "to", quant_traits(c.to)->name);
-            js_set_num(o, "relative_rms", c.relative_rms);
+            js_put(o, JS_STR("tensor", layout_role_name(role)), JS_STR("from", quant_traits(c.from)->name),
+                   JS_STR("to", quant_traits(c.to)->name), JS_NUM("relative_rms", c.relative_rms));
             for (int l = 0; l < n_layers; l++)
                 if (c.layer[l]) {
                     js_append_num(rms, build_relative_rms(&k->report->layers[l], role));
@@ -427,8 +424,7 @@ static int put_provenance(struct work *k, struct err *e)
     const struct build *b = k->b;
     const struct trace_info *t = b->trace ? trace_info(b->trace) : NULL;
     struct js *o = js_object();
-    js_set_str(o, "tool", "thermo-pack " THERMO_VERSION);
-    js_set_str(o, "model_name", b->source->model->h.name);
+    js_put(o, JS_STR("tool", "thermo-pack " THERMO_VERSION), JS_STR("model_name", b->source->model->h.name));
     set_hash(o, "model_hash", b->model_hash);
     if (t) {
         struct js *trace = js_object();
@@ -438,14 +434,8 @@ static int put_provenance(struct work *k, struct err *e)
     }
     if (k->report->predictor_bytes) {
         const struct trace_predict_info *i = trace_predictors_info(b->predictors);
-        struct js *x = js_object();
-        js_set_str(x, "tool", i->tool);
-        js_set_str(x, "method", i->method);
-        js_set_num(x, "recall", i->recall);
-        js_set_num(x, "weigh", i->loss_weighting);
-        js_set_u64(x, "seed", i->seed);
-        js_set_u64(x, "epochs", i->epochs);
-        js_set(o, "predictors", x);
+        js_set(o, "predictors", js_made(JS_STR("tool", i->tool), JS_STR("method", i->method), JS_NUM("recall", i->recall),
+                                        JS_NUM("weigh", i->loss_weighting), JS_U64("seed", i->seed), JS_U64("epochs", i->epochs)));
     }
     js_set(o, "requantised", requantised(k));
     if (b->better)
@@ -639,9 +629,7 @@ int build_dry_run(const struct build *b, int json, struct err *e)
         return r;
     if (json) {
         struct js *o = js_object();
-        js_set_u64(o, "file_bytes_at_most", file);
-        js_set_u64(o, "working_memory_bytes", memory);
-        js_set_u64(o, "free_bytes", space);
+        js_put(o, JS_U64("file_bytes_at_most", file), JS_U64("working_memory_bytes", memory), JS_U64("free_bytes", space));
         r = js_print(stdout, o, 2, 6, e);
         js_free(o);
         return r;

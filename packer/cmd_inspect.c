@@ -155,14 +155,9 @@ static struct js *part_json(const struct layout_part *q)
     struct js *o = js_object(), *roles = js_array();
     for (int r = 0; r < q->n_roles; r++)
         js_append_str(roles, layout_role_name(q->role[r]));
-    js_set(o, "roles", roles);
-    js_set_u64(o, "record_bytes", q->record_bytes);
-    js_set_u64(o, "record_neurons", q->record_neurons);
-    js_set_u64(o, "neurons_per_unit", q->neurons_per_unit);
-    js_set_u64(o, "units", q->n_units);
-    js_set_u64(o, "unit_bytes", q->unit_bytes);
-    js_set_u64(o, "stride_bytes", q->stride_bytes);
-    js_set_u64(o, "read_bytes", q->read_bytes);
+    js_put(o, JS_VALUE("roles", roles), JS_U64("record_bytes", q->record_bytes), JS_U64("record_neurons", q->record_neurons),
+           JS_U64("neurons_per_unit", q->neurons_per_unit), JS_U64("units", q->n_units), JS_U64("unit_bytes", q->unit_bytes),
+           JS_U64("stride_bytes", q->stride_bytes), JS_U64("read_bytes", q->read_bytes));
     return o;
 }
 
@@ -170,9 +165,8 @@ static struct js *part_json(const struct layout_part *q)
 static void set_kind(struct js *o, const struct layout_shape *s)
 {
     struct js *parts = js_array();
-    js_set_str(o, "gate_type", type_name(s->type[LAYOUT_GATE]));
-    js_set_str(o, "up_type", type_name(s->type[LAYOUT_UP]));
-    js_set_str(o, "down_type", type_name(s->type[LAYOUT_DOWN]));
+    js_put(o, JS_STR("gate_type", type_name(s->type[LAYOUT_GATE])), JS_STR("up_type", type_name(s->type[LAYOUT_UP])),
+           JS_STR("down_type", type_name(s->type[LAYOUT_DOWN])));
     for (int i = 0; i < s->n_parts; i++)
         js_append(parts, part_json(&s->part[i]));
     js_set(o, "parts", parts);
@@ -184,10 +178,8 @@ static struct js *layout_json(const struct pack *p)
     const struct layout *l = &p->shapes.l;
     struct js *o = js_object(), *others = js_array();
     int usual = layout_usual_kind(l);
-    js_set_str(o, "form", layout_form_name(l->form));
-    js_set_bool(o, "packed", l->packed);
-    js_set_u64(o, "block_bytes", l->block_bytes);
-    js_set_u64(o, "cluster_neurons", l->cluster_neurons);
+    js_put(o, JS_STR("form", layout_form_name(l->form)), JS_BOOL("packed", l->packed), JS_U64("block_bytes", l->block_bytes),
+           JS_U64("cluster_neurons", l->cluster_neurons));
     set_kind(o, &p->shapes.kind[usual]);
     for (int k = 0; k < l->n_kinds; k++) {
         struct js *x = js_object(), *layers = js_array();
@@ -220,11 +212,8 @@ static struct js *tensors_json(const struct pack *p)
         js_set_str(o, "type", type_name(d->type));
         for (int k = 0; k < d->n_dims; k++)
             js_append_int(dims, (int64_t)d->dims[k]);
-        js_set(o, "dims", dims);
-        js_set_u64(o, "offset", d->offset);
-        js_set_u64(o, "bytes", d->bytes);
-        js_set_u64(o, "stored_bytes", d->stored_bytes);
-        js_set_bool(o, "zstd", d->zstd);
+        js_put(o, JS_VALUE("dims", dims), JS_U64("offset", d->offset), JS_U64("bytes", d->bytes),
+               JS_U64("stored_bytes", d->stored_bytes), JS_BOOL("zstd", d->zstd));
         js_append(list, o);
     }
     return list;
@@ -236,17 +225,12 @@ static struct js *predictors_json(const struct pack *p)
     for (int i = 0; i < p->n_predictors; i++) {
         const struct pack_predictor *x = &p->predictors[i];
         struct js *o = js_object();
-        js_set_str(o, "input", predict_input_name(x->input));
-        js_set_int(o, "layer", x->layer);
-        js_set_int(o, "block", x->block);
-        js_set_int(o, "rank", x->rank);
-        js_set_bool(o, "relu", x->relu);
+        js_put(o, JS_STR("input", predict_input_name(x->input)), JS_INT("layer", x->layer), JS_INT("block", x->block),
+               JS_INT("rank", x->rank), JS_BOOL("relu", x->relu));
         if (x->two_sided)
             js_set_bool(o, "two_sided", 1);
-        js_set_str(o, "fc1_type", predict_type_name(x->type1));
-        js_set_str(o, "fc2_type", predict_type_name(x->type2));
-        js_set_u64(o, "offset", x->offset);
-        js_set_u64(o, "bytes", x->bytes);
+        js_put(o, JS_STR("fc1_type", predict_type_name(x->type1)), JS_STR("fc2_type", predict_type_name(x->type2)),
+               JS_U64("offset", x->offset), JS_U64("bytes", x->bytes));
         js_append(list, o);
     }
     return list;
@@ -257,33 +241,19 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     struct js *o = js_object(), *m = js_object();
     uint64_t bytes, stored;
     dense_sum(p, &bytes, &stored);
-    js_set_str(m, "name", p->h.name);
-    js_set_str(m, "arch", p->h.arch);
-    js_set_int(m, "n_layers", p->h.n_layers);
+    js_put(m, JS_STR("name", p->h.name), JS_STR("arch", p->h.arch), JS_INT("n_layers", p->h.n_layers));
     if (p->h.n_lead)
         js_set_int(m, "n_lead", p->h.n_lead);
     if (p->h.mtp)
         js_set_int(m, "mtp_block", p->h.mtp);
-    js_set_int(m, "d_model", p->h.d_model);
-    js_set_int(m, "n_heads", p->h.n_heads);
-    js_set_int(m, "n_kv_heads", p->h.n_kv_heads);
-    js_set_int(m, "n_ff", p->h.n_ff);
-    js_set_int(m, "n_vocab", p->h.n_vocab);
-    js_set_int(m, "n_experts", p->h.n_experts);
-    js_set_int(m, "n_experts_used", p->h.n_experts_used);
-    js_set_str(m, "activation", model_act_name(p->h.act));
-    js_set_bool(m, "thresholds", p->h.thresholds);
-    js_set(o, "model", m);
-    js_set_hash(o, "model_hash", p->model_hash);
-    js_set_hash(o, "order_hash", p->order_hash);
-    js_set_hash(o, "layout_hash", p->layout_hash);
-    js_set_int(o, "revision", PACK_REVISION);
-    js_set(o, "layout", layout_json(p));
-    js_set_u64(o, "file_bytes", p->file.size);
-    js_set_u64(o, "neuron_bytes", neuron_bytes(p));
-    js_set_u64(o, "dense_bytes", bytes);
-    js_set_u64(o, "dense_stored_bytes", stored);
-    js_set(o, "predictors", predictors_json(p));
+    js_put(m, JS_INT("d_model", p->h.d_model), JS_INT("n_heads", p->h.n_heads), JS_INT("n_kv_heads", p->h.n_kv_heads),
+           JS_INT("n_ff", p->h.n_ff), JS_INT("n_vocab", p->h.n_vocab), JS_INT("n_experts", p->h.n_experts),
+           JS_INT("n_experts_used", p->h.n_experts_used), JS_STR("activation", model_act_name(p->h.act)),
+           JS_BOOL("thresholds", p->h.thresholds));
+    js_put(o, JS_VALUE("model", m), JS_HASH("model_hash", p->model_hash), JS_HASH("order_hash", p->order_hash),
+           JS_HASH("layout_hash", p->layout_hash), JS_INT("revision", PACK_REVISION), JS_VALUE("layout", layout_json(p)),
+           JS_U64("file_bytes", p->file.size), JS_U64("neuron_bytes", neuron_bytes(p)), JS_U64("dense_bytes", bytes),
+           JS_U64("dense_stored_bytes", stored), JS_VALUE("predictors", predictors_json(p)));
     if (tensors)
         js_set(o, "tensors", tensors_json(p));
     struct js *prov = provenance(p);

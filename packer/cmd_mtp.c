@@ -70,15 +70,10 @@ static int report_json(const struct build *b, const struct build_report *r, stru
 {
     const struct model *m = b->source->model;
     struct js *o = js_object();
-    js_set_str(o, "file", b->out_path);
-    js_set_u64(o, "file_bytes", r->file_bytes);
-    js_set_u64(o, "neuron_bytes", r->neuron_bytes);
-    js_set_u64(o, "dense_bytes", r->dense_bytes);
-    js_set_u64(o, "working_memory_bytes", r->memory_bytes);
-    js_set_num(o, "seconds", r->seconds);
-    js_set_int(o, "block", m->h.mtp);
-    js_set_bool(o, "own_embeddings", !shared(m, MODEL_TOKEN_EMBD));
-    js_set_bool(o, "own_head", !shared(m, MODEL_OUTPUT));
+    js_put(o, JS_STR("file", b->out_path), JS_U64("file_bytes", r->file_bytes), JS_U64("neuron_bytes", r->neuron_bytes),
+           JS_U64("dense_bytes", r->dense_bytes), JS_U64("working_memory_bytes", r->memory_bytes), JS_NUM("seconds", r->seconds),
+           JS_INT("block", m->h.mtp), JS_BOOL("own_embeddings", !shared(m, MODEL_TOKEN_EMBD)),
+           JS_BOOL("own_head", !shared(m, MODEL_OUTPUT)));
     int ret = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return ret;

@@ -279,14 +279,10 @@ static int measure(const struct build *b, uint64_t n_tokens, struct quality *q, 
 static int report_json(const struct build *b, const struct build_report *r, const struct quality *q, struct err *e)
 {
     struct js *o = js_object(), *loss = js_object();
-    js_set_str(o, "file", b->out_path);
-    js_set_u64(o, "file_bytes", r->file_bytes);
-    js_set_u64(o, "neuron_bytes", r->neuron_bytes);
-    js_set_u64(o, "dense_bytes", r->dense_bytes);
-    js_set_u64(o, "predictor_bytes", r->predictor_bytes);
-    js_set_u64(o, "working_memory_bytes", r->memory_bytes);
-    js_set_num(o, "seconds", r->seconds);
-    js_set_str(o, "form", layout_form_name(b->shapes.l.form));
+    js_put(o, JS_STR("file", b->out_path), JS_U64("file_bytes", r->file_bytes), JS_U64("neuron_bytes", r->neuron_bytes),
+           JS_U64("dense_bytes", r->dense_bytes), JS_U64("predictor_bytes", r->predictor_bytes),
+           JS_U64("working_memory_bytes", r->memory_bytes), JS_NUM("seconds", r->seconds),
+           JS_STR("form", layout_form_name(b->shapes.l.form)));
     for (int role = 0; role < LAYOUT_ROLES; role++)
         if (r->total.weight2[role] > 0)
             js_set_num(loss, layout_role_name(role), build_relative_rms(&r->total, role));

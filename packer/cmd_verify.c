@@ -247,12 +247,8 @@ static int report(struct verify *v, const struct args *a, const struct quality *
         return 0;
     }
     struct js *o = js_object();
-    js_set_str(o, "file", a->path);
-    js_set_bool(o, "whole", v->damaged == 0);
-    js_set_u64(o, "tensors", v->tensors);
-    js_set_u64(o, "clusters", v->clusters);
-    js_set_u64(o, "units", v->units);
-    js_set(o, "damaged", v->list);
+    js_put(o, JS_STR("file", a->path), JS_BOOL("whole", v->damaged == 0), JS_U64("tensors", v->tensors),
+           JS_U64("clusters", v->clusters), JS_U64("units", v->units), JS_VALUE("damaged", v->list));
     v->list = NULL;
     if (q)
         js_set(o, "against_source", quality_json(q));

@@ -353,13 +353,8 @@ void quality_print(const struct quality *q)
 struct js *quality_json(const struct quality *q)
 {
     struct js *o = js_object();
-    js_set_u64(o, "tokens", q->n_tokens);
-    js_set_num(o, "kl_mean_nats", q->kl_mean);
-    js_set_num(o, "kl_max_nats", q->kl_max);
-    js_set_num(o, "top1_agreement", q->top1_agreement);
-    js_set_num(o, "max_logit_difference", q->max_logit_diff);
-    js_set_num(o, "nll_source", q->nll_source);
-    js_set_num(o, "nll_packed", q->nll_packed);
-    js_set_num(o, "seconds", q->seconds);
+    js_put(o, JS_U64("tokens", q->n_tokens), JS_NUM("kl_mean_nats", q->kl_mean), JS_NUM("kl_max_nats", q->kl_max),
+           JS_NUM("top1_agreement", q->top1_agreement), JS_NUM("max_logit_difference", q->max_logit_diff),
+           JS_NUM("nll_source", q->nll_source), JS_NUM("nll_packed", q->nll_packed), JS_NUM("seconds", q->seconds));
     return o;
 }

@@ -88,19 +88,14 @@ static void print_text(const struct plan *p, const struct hw *hw, const struct c
 static struct js *json_dist(const char *name, const struct hw_dist *d, int n)
 {
     struct js *o = js_object();
-    js_set_str(o, "term", name);
-    js_set_num(o, "median", d->p50);
-    js_set_num(o, "p10", d->p10);
-    js_set_num(o, "p90", d->p90);
-    js_set_int(o, "runs", n);
+    js_put(o, JS_STR("term", name), JS_NUM("median", d->p50), JS_NUM("p10", d->p10), JS_NUM("p90", d->p90), JS_INT("runs", n));
     return o;
 }
 
 static struct js *json_limit(const struct calibrate_limit *l)
 {
     struct js *o = js_object(), *terms = js_array();
-    js_set_u64(o, "memory_bytes", l->limit->memory_bytes);
-    js_set_int(o, "runs", l->runs);
+    js_put(o, JS_U64("memory_bytes", l->limit->memory_bytes), JS_INT("runs", l->runs));
     for (int t = 0; t < CALIBRATE_TERMS; t++) {
         if (l->n[t] == 0)
             continue;
@@ -109,19 +104,15 @@ static struct js *json_limit(const struct calibrate_limit *l)
         js_set_num(j, "predicted", l->predicted[t]);
         js_append(terms, j);
     }
-    js_set(o, "terms", terms);
-    js_set_num(o, "predicted_tokens_per_s", 1e9 / l->predicted[CALIBRATE_STEP]);
-    js_set_num(o, "measured_tokens_per_s", 1e9 / l->measured[CALIBRATE_STEP].p50);
+    js_put(o, JS_VALUE("terms", terms), JS_NUM("predicted_tokens_per_s", 1e9 / l->predicted[CALIBRATE_STEP]),
+           JS_NUM("measured_tokens_per_s", 1e9 / l->measured[CALIBRATE_STEP].p50));
     return o;
 }
 
 static int print_json(const struct plan *p, const struct calibrate *c, int stored, struct err *e)
 {
     struct js *o = js_object(), *limits = js_array(), *ratios = js_array(), *factors = js_array(), *why = js_array();
-    js_set_str(o, "model", p->model_name);
-    js_set_str(o, "device", p->device);
-    js_set_int(o, "runs", c->runs);
-    js_set_int(o, "skipped", c->skipped);
+    js_put(o, JS_STR("model", p->model_name), JS_STR("device", p->device), JS_INT("runs", c->runs), JS_INT("skipped", c->skipped));
     for (int i = 0; i < c->why.n; i++)
         js_append_str(why, c->why.text[i]);
     js_set(o, "skipped_because", why);
@@ -136,8 +127,7 @@ static int print_json(const struct plan *p, const struct calibrate *c, int store
     for (int t = 0; t < HW_TERMS; t++)
         if (c->factor_n[t])
             js_append(factors, json_dist(hw_term_name((enum hw_term)t), &c->factor[t], c->factor_n[t]));
-    js_set(o, "factors", factors);
-    js_set_bool(o, "stored", stored);
+    js_put(o, JS_VALUE("factors", factors), JS_BOOL("stored", stored));
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return r;

@@ -34,10 +34,7 @@ static void print_line(void *ctx, int worse, const char *text)
 {
     struct lines *l = ctx;
     if (l->list) {
-        struct js *o = js_object();
-        js_set_bool(o, "worse", worse);
-        js_set_str(o, "text", text);
-        js_append(l->list, o);
+        js_append(l->list, js_made(JS_BOOL("worse", worse), JS_STR("text", text)));
     } else {
         print("%s %s\n", worse ? "worse:  " : "changed:", text);
     }
@@ -209,15 +206,11 @@ static void set_fields(struct js *o, const struct check_fields *f)
     struct js *verified = js_array(), *unverified = js_array();
     for (int i = 0; i < f->n; i++)
         if (f->at[i].why) {
-            struct js *one = js_object();
-            js_set_str(one, "field", f->at[i].name);
-            js_set_str(one, "why", f->at[i].why);
-            js_append(unverified, one);
+            js_append(unverified, js_made(JS_STR("field", f->at[i].name), JS_STR("why", f->at[i].why)));
         } else {
             js_append_str(verified, f->at[i].name);
         }
-    js_set(o, "verified", verified);
-    js_set(o, "unverified", unverified);
+    js_put(o, JS_VALUE("verified", verified), JS_VALUE("unverified", unverified));
 }
 
 /* Takes the lines. */
@@ -228,13 +221,10 @@ static int print_json(const struct options *w, const struct findings *f, int wor
         js_set_int(o, "claims_refuted", f->claims);
     if (w->certificate)
         js_set_bool(o, "prices_checked", w->solve);
-    js_set_str(o, "plan", w->plan);
-    js_set_bool(o, "account_checked", (f->basis & CHECK_MODEL) != 0);
-    js_set_bool(o, "figures_checked", (f->basis & CHECK_HARDWARE) != 0);
-    js_set_bool(o, "solved_again", (f->basis & CHECK_SOLVED) != 0);
+    js_put(o, JS_STR("plan", w->plan), JS_BOOL("account_checked", (f->basis & CHECK_MODEL) != 0),
+           JS_BOOL("figures_checked", (f->basis & CHECK_HARDWARE) != 0), JS_BOOL("solved_again", (f->basis & CHECK_SOLVED) != 0));
     set_fields(o, &f->fields);
-    js_set_int(o, "worse", worse);
-    js_set(o, "changes", lines->list);
+    js_put(o, JS_INT("worse", worse), JS_VALUE("changes", lines->list));
     lines->list = NULL;
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);

@@ -235,10 +235,8 @@ static struct js *json_lines(const struct explain_line *lines, int n)
     struct js *a = js_array();
     for (int i = 0; i < n; i++) {
         struct js *o = js_object(), *with = js_object(), *basis = js_object();
-        js_set_str(o, "id", lines[i].id);
-        js_set_str(o, "formula", lines[i].formula);
-        js_set_num(o, "value", lines[i].value);
-        js_set_str(o, "unit", lines[i].unit);
+        js_put(o, JS_STR("id", lines[i].id), JS_STR("formula", lines[i].formula), JS_NUM("value", lines[i].value),
+               JS_STR("unit", lines[i].unit));
         for (int k = 0; k < lines[i].n; k++)
             js_set_num(with, lines[i].operand[k].name, lines[i].operand[k].value);
         js_set(o, "with", with);
@@ -261,21 +259,16 @@ static void json_input(struct js *to, const struct explain_input *x, double tota
 {
     struct js *o = js_object(), *others = js_object();
     double saved = explain_saved_ns(x, total_ns);
-    js_set_str(o, "sees", x->input < 0 ? "none" : predict_input_name((enum predict_input)x->input));
-    js_set_u64(o, "bytes", x->predictor_bytes);
-    js_set_bool(o, "streamed", x->streamed);
-    js_set_num(o, "density", x->density);
-    js_set_num(o, "hidden_ns", x->hidden_ns);
+    js_put(o, JS_STR("sees", x->input < 0 ? "none" : predict_input_name((enum predict_input)x->input)),
+           JS_U64("bytes", x->predictor_bytes), JS_BOOL("streamed", x->streamed), JS_NUM("density", x->density),
+           JS_NUM("hidden_ns", x->hidden_ns));
     if (!isnan(saved))
         js_set_num(o, "saved_ns", saved);
     for (int i = 0; i < PREDICT_INPUTS; i++)
-        if (x->rival[i].known) {
-            struct js *r = js_object();
-            js_set_u64(r, "bytes", x->rival[i].predictor_bytes);
-            js_set_num(r, "read_bytes", x->rival[i].read_bytes);
-            js_set_num(r, "total_ns", x->rival[i].total_ns);
-            js_set(others, predict_input_name((enum predict_input)i), r);
-        }
+        if (x->rival[i].known)
+            js_set(others, predict_input_name((enum predict_input)i), js_made(JS_U64("bytes", x->rival[i].predictor_bytes),
+                                                                              JS_NUM("read_bytes", x->rival[i].read_bytes),
+                                                                              JS_NUM("total_ns", x->rival[i].total_ns)));
     js_set(o, "others", others);
     js_set(to, "predictor", o);
 }
@@ -286,9 +279,8 @@ static void json_gains(struct js *to, const struct gains *g)
     struct js *gains = js_array();
     for (int i = 0; i < g->n; i++) {
         struct js *j = js_object();
-        js_set_str(j, "what", g->gain[i].what);
-        js_set_str(j, "of", of[g->gain[i].of]);
-        js_set_u64(j, "memory_bytes", g->gain[i].memory_bytes);
+        js_put(j, JS_STR("what", g->gain[i].what), JS_STR("of", of[g->gain[i].of]),
+               JS_U64("memory_bytes", g->gain[i].memory_bytes));
         if (g->gain[i].of == GAIN_CORE)
             js_set_int(j, "core_class", g->gain[i].core_class);
         js_set_num(j, "tokens_per_s", g->gain[i].tokens_per_s);
@@ -305,22 +297,12 @@ static struct js *json_prompts(const struct explain *x)
     for (int i = 0; i < x->n_prompt_heights; i++) {
         const struct explain_prompt_height *h = &x->prompt[i];
         struct js *j = js_object(), *tried = js_array();
-        js_set_int(j, "tokens", h->tokens);
-        js_set_int(j, "neurons", (int)h->neurons);
-        js_set_str(j, "work", plan_work_name(h->work));
-        js_set_bool(j, "rest", h->rest);
-        js_set_num(j, "first_token_ns", h->first_ns);
-        js_set_num(j, "without_first_token_ns", h->without_ns);
-        js_set_int(j, "best_neurons", (int)h->best);
-        js_set_str(j, "best_work", plan_work_name(h->best_work));
-        js_set_bool(j, "best_rest", h->best_rest);
-        js_set_num(j, "best_first_token_ns", h->best_ns);
-        for (int k = 0; k < h->n_tried; k++) {
-            struct js *one = js_object();
-            js_set_int(one, "neurons", (int)h->tried[k]);
-            js_set_num(one, "first_token_ns", h->at_ns[k]);
-            js_append(tried, one);
-        }
+        js_put(j, JS_INT("tokens", h->tokens), JS_INT("neurons", (int)h->neurons), JS_STR("work", plan_work_name(h->work)),
+               JS_BOOL("rest", h->rest), JS_NUM("first_token_ns", h->first_ns), JS_NUM("without_first_token_ns", h->without_ns),
+               JS_INT("best_neurons", (int)h->best), JS_STR("best_work", plan_work_name(h->best_work)),
+               JS_BOOL("best_rest", h->best_rest), JS_NUM("best_first_token_ns", h->best_ns));
+        for (int k = 0; k < h->n_tried; k++)
+            js_append(tried, js_made(JS_INT("neurons", (int)h->tried[k]), JS_NUM("first_token_ns", h->at_ns[k])));
         js_set(j, "heights", tried);
         js_append(list, j);
     }
@@ -332,21 +314,13 @@ static void json_engine(struct js *to, const struct explain *x)
     struct js *o = js_object(), *list = js_array();
     for (int i = 0; i < x->n_heights; i++) {
         struct js *j = js_object();
-        js_set_int(j, "batch", x->height[i].batch);
-        js_set_int(j, "neurons", (int)x->height[i].neurons);
-        js_set_str(j, "work", plan_work_name(x->height[i].work));
-        js_set_num(j, "tokens_per_s", x->height[i].tokens_per_s);
-        js_set_num(j, "without_tokens_per_s", x->height[i].without);
-        js_set_int(j, "best_neurons", (int)x->height[i].best);
-        js_set_str(j, "best_work", plan_work_name(x->height[i].best_work));
-        js_set_num(j, "best_tokens_per_s", x->height[i].at_best);
+        js_put(j, JS_INT("batch", x->height[i].batch), JS_INT("neurons", (int)x->height[i].neurons),
+               JS_STR("work", plan_work_name(x->height[i].work)), JS_NUM("tokens_per_s", x->height[i].tokens_per_s),
+               JS_NUM("without_tokens_per_s", x->height[i].without), JS_INT("best_neurons", (int)x->height[i].best),
+               JS_STR("best_work", plan_work_name(x->height[i].best_work)), JS_NUM("best_tokens_per_s", x->height[i].at_best));
         struct js *tried = js_array();
-        for (int k = 0; k < x->height[i].n_tried; k++) {
-            struct js *one = js_object();
-            js_set_int(one, "neurons", (int)x->height[i].tried[k]);
-            js_set_num(one, "tokens_per_s", x->height[i].at[k]);
-            js_append(tried, one);
-        }
+        for (int k = 0; k < x->height[i].n_tried; k++)
+            js_append(tried, js_made(JS_INT("neurons", (int)x->height[i].tried[k]), JS_NUM("tokens_per_s", x->height[i].at[k])));
         js_set(j, "heights", tried);
         js_append(list, j);
     }
@@ -355,9 +329,7 @@ static void json_engine(struct js *to, const struct explain *x)
         js_free(list);
         return;
     }
-    js_set_str(o, "name", x->engine);
-    js_set(o, "batches", list);
-    js_set(o, "prompts", json_prompts(x));
+    js_put(o, JS_STR("name", x->engine), JS_VALUE("batches", list), JS_VALUE("prompts", json_prompts(x)));
     js_set(to, "engine", o);
 }
 
@@ -367,25 +339,15 @@ static void json_guesses(struct js *to, const struct plan_guesses *g)
     if (!g->n)
         return;
     o = js_object(), passes = js_array(), shares = js_array();
-    for (int i = 0; i < g->n; i++) {
-        struct js *j = js_object();
-        js_set_int(j, "tokens", g->tokens[i]);
-        js_set_num(j, "pass_ns", g->pass_ns[i]);
-        js_set_num(j, "read_bytes", g->read_bytes[i]);
-        js_append(passes, j);
-    }
-    for (int i = 0; i < PLAN_ACCEPTANCES; i++) {
-        struct js *j = js_object();
-        js_set_num(j, "acceptance", g->acceptance[i]);
-        js_set_int(j, "best", g->best[i]);
-        js_set_num(j, "speedup", g->speedup[i]);
-        js_append(shares, j);
-    }
-    js_set(o, "passes", passes);
-    js_set(o, "acceptances", shares);
+    for (int i = 0; i < g->n; i++)
+        js_append(passes, js_made(JS_INT("tokens", g->tokens[i]), JS_NUM("pass_ns", g->pass_ns[i]),
+                                  JS_NUM("read_bytes", g->read_bytes[i])));
+    for (int i = 0; i < PLAN_ACCEPTANCES; i++)
+        js_append(shares, js_made(JS_NUM("acceptance", g->acceptance[i]), JS_INT("best", g->best[i]),
+                                  JS_NUM("speedup", g->speedup[i])));
+    js_put(o, JS_VALUE("passes", passes), JS_VALUE("acceptances", shares));
     if (g->source) {
-        js_set_str(o, "source", plan_source_name(g->source));
-        js_set_num(o, "guess_ns", g->guess_ns);
+        js_put(o, JS_STR("source", plan_source_name(g->source)), JS_NUM("guess_ns", g->guess_ns));
     }
     js_set(to, "guesses", o);
 }
@@ -394,31 +356,23 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
 {
     struct js *o = js_object(), *account = js_object(), *layers = js_array(), *binds = js_object();
     int count[EXPLAIN_BOUNDS];
-    js_set_str(o, "model", p->model_name);
-    js_set_str(o, "device", p->device);
-    js_set_str(o, "figures", plan_stat_name(p->stat));
-    js_set_u64(o, "memory_bytes", l->memory_bytes);
-    js_set_num(o, "tokens_per_s", l->batches[0].predicted.tokens_per_s);
-    js_set_num(o, "gap", l->gap);
-    js_set_str(o, "gap_of", l->gap_of_layouts ? "layouts" : "layout");
+    js_put(o, JS_STR("model", p->model_name), JS_STR("device", p->device), JS_STR("figures", plan_stat_name(p->stat)),
+           JS_U64("memory_bytes", l->memory_bytes), JS_NUM("tokens_per_s", l->batches[0].predicted.tokens_per_s),
+           JS_NUM("gap", l->gap), JS_STR("gap_of", l->gap_of_layouts ? "layouts" : "layout"));
     if (l->own.tokens_per_s > 0) {
         struct js *own = js_object();
-        js_set_num(own, "cost", l->own.cost);
-        js_set_str(own, "form", layout_form_name(l->own.form));
-        js_set_bool(own, "packed", l->own.packed);
-        js_set_num(own, "tokens_per_s", l->own.tokens_per_s);
+        js_put(own, JS_NUM("cost", l->own.cost), JS_STR("form", layout_form_name(l->own.form)), JS_BOOL("packed", l->own.packed),
+               JS_NUM("tokens_per_s", l->own.tokens_per_s));
         js_set(o, "own_layout", own);
     }
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if ((i != BUDGET_ENGINE && i != BUDGET_ROOM) || x->account.item[i])
             js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);
-    js_set_u64(account, "total", x->account.total);
-    js_set_u64(account, "floor", x->account.floor);
+    js_put(account, JS_U64("total", x->account.total), JS_U64("floor", x->account.floor));
     js_set(o, "account", account);
     if (x->exact_floor)
         js_set_u64(o, "exact_floor", x->exact_floor);
-    js_set(o, "paper", json_lines(x->paper, x->n_paper));
-    js_set(o, "measured", json_lines(x->measured, x->n_measured));
+    js_put(o, JS_VALUE("paper", json_lines(x->paper, x->n_paper)), JS_VALUE("measured", json_lines(x->measured, x->n_measured)));
     for (int i = 0; i < p->n_layers; i++) {
         struct js *j = js_object();
         for (int c = 0; c < PLAN_COLUMNS; c++)

@@ -117,9 +117,7 @@ static int print_refusal(const struct diagnosis *a, const struct err *why)
 {
     struct js *o = js_object(), *limits = js_array(), *asked = js_object(), *nearest = js_object();
     struct err e = { 0 };
-    js_set_bool(o, "feasible", 0);
-    js_set_int(o, "exit_status", err_exit_status(why->code));
-    js_set_str(o, "message", why->msg);
+    js_put(o, JS_BOOL("feasible", 0), JS_INT("exit_status", err_exit_status(why->code)), JS_STR("message", why->msg));
     static const struct {
         unsigned bit;
         const char *name;
@@ -145,9 +143,7 @@ static int print_refusal(const struct diagnosis *a, const struct err *why)
     set_positive(nearest, "max_kl_nats", a->near_max_kl);
     set_positive(nearest, "max_kl_at_recall", a->near_max_kl_recall);
     set_bytes(nearest, "cores", (uint64_t)a->near_cores);
-    js_set(o, "contradict", limits);
-    js_set(o, "asked", asked);
-    js_set(o, "nearest", nearest);
+    js_put(o, JS_VALUE("contradict", limits), JS_VALUE("asked", asked), JS_VALUE("nearest", nearest));
     int r = js_print(stdout, o, 2, 0, &e);
     js_free(o);
     return r;
@@ -323,12 +319,8 @@ static int ask(const struct args *a, const struct options *w, struct err *e)
     int context = planning_context(&in.request, &in.in);
     if (r == 0 && w->json) {
         struct js *o = js_object();
-        js_set_bool(o, "feasible", 1);
-        js_set_u64(o, "floor_bytes", least);
-        js_set_u64(o, "memory_bytes", in.request.memory[0]);
-        js_set_int(o, "context_tokens", context);
-        js_set_bool(o, "zeros", nn_is_sparse(&in.in.h));
-        js_set_int(o, "experts", in.in.h.n_experts);
+        js_put(o, JS_BOOL("feasible", 1), JS_U64("floor_bytes", least), JS_U64("memory_bytes", in.request.memory[0]),
+               JS_INT("context_tokens", context), JS_BOOL("zeros", nn_is_sparse(&in.in.h)), JS_INT("experts", in.in.h.n_experts));
         r = js_print(stdout, o, 2, 0, e);
         js_free(o);
     } else if (r == 0) {

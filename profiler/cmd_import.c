@@ -661,10 +661,8 @@ static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchan
 static struct js *entered(const struct device *d, int unchanged, int json)
 {
     struct js *o = js_object();
-    js_set_str(o, "device", d->hw.name);
-    js_set_int(o, "figures", d->n_figures);
-    js_set_int(o, "estimated", d->n_estimated);
-    js_set_bool(o, "unchanged", unchanged);
+    js_put(o, JS_STR("device", d->hw.name), JS_INT("figures", d->n_figures), JS_INT("estimated", d->n_estimated),
+           JS_BOOL("unchanged", unchanged));
     if (!json)
         print("%s: %d figures, %d of them estimated%s\n", d->hw.name, d->n_figures, d->n_estimated,
                unchanged ? "; already there, unchanged" : "");

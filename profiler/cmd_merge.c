@@ -49,9 +49,7 @@ static int print_outcome(const char *out, int n, struct hash128 content, int jso
         return 0;
     }
     struct js *j = js_object();
-    js_set_str(j, "out", out);
-    js_set_int(j, "shards", n);
-    js_set_str(j, "content_hash", text);
+    js_put(j, JS_STR("out", out), JS_INT("shards", n), JS_STR("content_hash", text));
     int r = js_print(stdout, j, 2, 0, e);
     js_free(j);
     return r;

@@ -168,18 +168,11 @@ static struct js *checks_json(const struct trace_predictor *list, int n, const s
 {
     struct js *o = js_object(), *a = js_array();
     js_set_str(o, "trace", path);
-    for (int i = 0; i < n; i++) {
-        struct js *x = js_object();
-        js_set_str(x, "input", predict_input_name(list[i].input));
-        js_set_int(x, "layer", list[i].layer);
-        js_set_int(x, "block", list[i].block);
-        js_set_num(x, "recall", c[i].recall);
-        js_set_num(x, "precision", c[i].precision);
-        js_set_num(x, "density", c[i].density);
-        js_set_num(x, "true_density", c[i].true_density);
-        js_set_num(x, "density_at_recall", c[i].density_at_recall);
-        js_append(a, x);
-    }
+    for (int i = 0; i < n; i++)
+        js_append(a, js_made(JS_STR("input", predict_input_name(list[i].input)), JS_INT("layer", list[i].layer),
+                             JS_INT("block", list[i].block), JS_NUM("recall", c[i].recall), JS_NUM("precision", c[i].precision),
+                             JS_NUM("density", c[i].density), JS_NUM("true_density", c[i].true_density),
+                             JS_NUM("density_at_recall", c[i].density_at_recall)));
     js_set(o, "predictors", a);
     return o;
 }
@@ -205,9 +198,7 @@ static int report(const struct cmd_predictors *o, const char *file, const struct
         r = predictor_set_check(p, other, m, 0, pool, checks, e);
     if (!r && o->json) {
         struct js *j = show_predictors_json(t, p);
-        js_set_str(j, "trace", file);
-        js_set_num(j, "seconds", seconds);
-        js_set_u64(j, "resumed_layers", resumed);
+        js_put(j, JS_STR("trace", file), JS_NUM("seconds", seconds), JS_U64("resumed_layers", resumed));
         if (o->check)
             js_set(j, "check", checks_json(list, n, checks, o->check));
         r = js_print(stdout, j, 2, 6, e);
@@ -235,10 +226,8 @@ static int dry_run(const struct cmd_predictors *o, const struct predictor_set *p
     uint64_t ffn = predictor_set_ffn_bytes(i), memory = predictor_set_memory(p);
     if (o->json) {
         struct js *j = js_object();
-        js_set_u64(j, "memory_bytes", memory);
-        js_set_u64(j, "ffn_bytes", ffn);
-        js_set_u64(j, "budget_bytes", po->budget_bytes);
-        js_set_u64(j, "samples", i->n_samples);
+        js_put(j, JS_U64("memory_bytes", memory), JS_U64("ffn_bytes", ffn), JS_U64("budget_bytes", po->budget_bytes),
+               JS_U64("samples", i->n_samples));
         int r = js_print(stdout, j, 2, 6, e);
         js_free(j);
         return r;

@@ -83,19 +83,11 @@ static int print_table(const struct options *o, const struct model *m, const str
 {
     if (o->json) {
         struct js *all = js_object(), *list = js_array();
-        js_set_str(all, "model", m->h.name);
-        js_set_u64(all, "tokens", q->n_tokens);
-        js_set_num(all, "perplexity_full", q->perplexity_full);
-        for (int i = 0; i < o->n; i++) {
-            struct js *x = js_object();
-            js_set_num(x, "silence", q[i].share);
-            js_set_num(x, "density", q[i].density);
-            js_set_num(x, "kl_mean_nats", q[i].kl_mean);
-            js_set_num(x, "kl_max_nats", q[i].kl_max);
-            js_set_num(x, "top1_agreement", q[i].top1);
-            js_set_num(x, "perplexity", q[i].perplexity);
-            js_append(list, x);
-        }
+        js_put(all, JS_STR("model", m->h.name), JS_U64("tokens", q->n_tokens), JS_NUM("perplexity_full", q->perplexity_full));
+        for (int i = 0; i < o->n; i++)
+            js_append(list, js_made(JS_NUM("silence", q[i].share), JS_NUM("density", q[i].density),
+                                    JS_NUM("kl_mean_nats", q[i].kl_mean), JS_NUM("kl_max_nats", q[i].kl_max),
+                                    JS_NUM("top1_agreement", q[i].top1), JS_NUM("perplexity", q[i].perplexity)));
         js_set(all, "shares", list);
         int r = js_print(stdout, all, 2, 0, e);
         js_free(all);

@@ -143,25 +143,13 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 static struct js *describe(const struct trace_info *i, const struct options *o, const struct recorder_sizes *s)
 {
     struct js *j = js_object();
-    js_set_str(j, "model", i->h.name);
-    js_set_str(j, "act", model_act_name(i->h.act));
-    js_set_bool(j, "thresholds", i->h.thresholds);
-    js_set_u64(j, "floor_bytes", o->floor);
-    js_set_int(j, "context_tokens", o->context);
-    js_set_str(j, "cpu", i->tier);
-    js_set_str(j, "act_type", act_types[i->act_q8 ? ACT_TYPE_Q8 : ACT_TYPE_F32]);
-    js_set_int(j, "shard", i->shard);
-    js_set_int(j, "n_shards", i->n_shards);
-    js_set_u64(j, "sequences", i->n_sequences);
-    js_set_u64(j, "tokens", i->n_tokens);
-    js_set_u64(j, "corpus_tokens", i->corpus.n_tokens);
-    js_set_u64(j, "window_tokens", i->window_tokens);
-    js_set_u64(j, "samples", i->n_samples);
-    js_set_u64(j, "chunks", s->n_chunks);
-    js_set_u64(j, "memory_bytes", s->memory_bytes);
-    js_set_u64(j, "partial_bytes", s->partial_bytes);
-    js_set_u64(j, "trace_bytes_max", s->trace_bytes);
-    js_set_u64(j, "weight_bytes_per_chunk", s->weight_bytes);
+    js_put(j, JS_STR("model", i->h.name), JS_STR("act", model_act_name(i->h.act)), JS_BOOL("thresholds", i->h.thresholds),
+           JS_U64("floor_bytes", o->floor), JS_INT("context_tokens", o->context), JS_STR("cpu", i->tier),
+           JS_STR("act_type", act_types[i->act_q8 ? ACT_TYPE_Q8 : ACT_TYPE_F32]), JS_INT("shard", i->shard),
+           JS_INT("n_shards", i->n_shards), JS_U64("sequences", i->n_sequences), JS_U64("tokens", i->n_tokens),
+           JS_U64("corpus_tokens", i->corpus.n_tokens), JS_U64("window_tokens", i->window_tokens), JS_U64("samples", i->n_samples),
+           JS_U64("chunks", s->n_chunks), JS_U64("memory_bytes", s->memory_bytes), JS_U64("partial_bytes", s->partial_bytes),
+           JS_U64("trace_bytes_max", s->trace_bytes), JS_U64("weight_bytes_per_chunk", s->weight_bytes));
     return j;
 }
 
@@ -193,10 +181,8 @@ static int dry_run(const struct recorder *t, struct pool *pool, const struct opt
     double flops = recorder_measure(t, pool), seconds = flops > 0 ? s.flop / flops : 0;
     if (o->json) {
         struct js *j = describe(recorder_info(t), o, &s);
-        js_set_u64(j, "free_bytes", free_bytes);
-        js_set_num(j, "flop", s.flop);
-        js_set_num(j, "measured_flop_per_s", flops);
-        js_set_num(j, "estimated_seconds", seconds);
+        js_put(j, JS_U64("free_bytes", free_bytes), JS_NUM("flop", s.flop), JS_NUM("measured_flop_per_s", flops),
+               JS_NUM("estimated_seconds", seconds));
         return print_json(j, e);
     }
     char a[24], b[24], c[24], d[24];
@@ -246,13 +232,8 @@ static int say_done(const struct recorder *t, const struct options *o, double se
     if (o->json) {
         recorder_sizes(t, &s);
         struct js *j = describe(i, o, &s);
-        js_set_str(j, "out", o->out);
-        js_set_u64(j, "bytes", bytes);
-        js_set_str(j, "model_hash", model);
-        js_set_str(j, "content_hash", text);
-        js_set_u64(j, "resumed_tokens", resumed);
-        js_set_num(j, "seconds", seconds);
-        js_set_num(j, "tokens_per_s", rate);
+        js_put(j, JS_STR("out", o->out), JS_U64("bytes", bytes), JS_STR("model_hash", model), JS_STR("content_hash", text),
+               JS_U64("resumed_tokens", resumed), JS_NUM("seconds", seconds), JS_NUM("tokens_per_s", rate));
         return print_json(j, e);
     }
     say_corpus(stdout, i);

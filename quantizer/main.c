@@ -99,33 +99,23 @@ static double bits(const struct quantize_report *x)
 static int print_json(const struct args *a, const struct quantize_report *x, double seconds, struct err *e)
 {
     struct js *o = js_object(), *list = js_array();
-    js_set_str(o, "in", a->q.in);
-    js_set_str(o, "out", a->q.out);
-    js_set_str(o, "type", a->q.mix->name);
-    js_set_u64(o, "file_type", a->q.mix->file_type);
+    js_put(o, JS_STR("in", a->q.in), JS_STR("out", a->q.out), JS_STR("type", a->q.mix->name),
+           JS_U64("file_type", a->q.mix->file_type));
     if (a->q.imatrix) {
         struct js *m = js_object();
-        js_set_str(m, "file", a->q.imatrix);
-        js_set_u64(m, "entries", x->imatrix_entries);
+        js_put(m, JS_STR("file", a->q.imatrix), JS_U64("entries", x->imatrix_entries));
         if (x->imatrix_chunks)
             js_set_u64(m, "chunks", x->imatrix_chunks);
         if (x->imatrix_dataset)
             js_set_str(m, "dataset", x->imatrix_dataset);
         js_set(o, "imatrix", m);
     }
-    js_set_u64(o, "bytes_in", x->bytes_in);
-    js_set_u64(o, "bytes_out", x->bytes_out);
-    js_set_num(o, "bits_per_weight", bits(x));
-    js_set_num(o, "seconds", seconds);
-    for (uint64_t i = 0; i < x->n; i++) {
-        struct js *t = js_object();
-        js_set_str(t, "name", x->tensors[i].name);
-        js_set_str(t, "from", quant_traits(x->tensors[i].from)->name);
-        js_set_str(t, "to", quant_traits(x->tensors[i].to)->name);
-        js_set_u64(t, "bytes", x->tensors[i].bytes);
-        js_set_bool(t, "by_imatrix", x->tensors[i].by_imatrix);
-        js_append(list, t);
-    }
+    js_put(o, JS_U64("bytes_in", x->bytes_in), JS_U64("bytes_out", x->bytes_out), JS_NUM("bits_per_weight", bits(x)),
+           JS_NUM("seconds", seconds));
+    for (uint64_t i = 0; i < x->n; i++)
+        js_append(list, js_made(JS_STR("name", x->tensors[i].name), JS_STR("from", quant_traits(x->tensors[i].from)->name),
+                                JS_STR("to", quant_traits(x->tensors[i].to)->name), JS_U64("bytes", x->tensors[i].bytes),
+                                JS_BOOL("by_imatrix", x->tensors[i].by_imatrix)));
     js_set(o, "tensors", list);
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);

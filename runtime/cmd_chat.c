@@ -246,8 +246,7 @@ static int take(void *ctx, const struct thermo_event *ev)
 static char *request(const struct talk *t)
 {
     struct js *j = js_object(), *all = messages_json(&t->chat);
-    js_set(j, "messages", all);
-    js_set_int(j, "n", t->a->g.n);
+    js_put(j, JS_VALUE("messages", all), JS_INT("n", t->a->g.n));
     js_set_str(j, "thinking", t->thinking == CHAT_THINKING_OFF ? "off" : "show"); /* what is hidden is a part of the conversation */
     char *text = all ? js_text(j, 0, 0) : NULL;
     js_free(j);
@@ -302,14 +301,11 @@ static void print_json(const struct talk *t)
 {
     struct err e;
     struct js *j = js_object();
-    js_set_str(j, "type", "answer");
-    js_set_str(j, "content", t->answer.len ? t->answer.s : "");
+    js_put(j, JS_STR("type", "answer"), JS_STR("content", t->answer.len ? t->answer.s : ""));
     if (t->thought.len && t->thinking != CHAT_THINKING_HIDE)
         js_set_str(j, "reasoning_content", t->thought.s);
-    js_set_str(j, "stop", t->stop);
-    js_set_int(j, "prompt_tokens", t->n_prompt);
-    js_set_int(j, "reused_tokens", t->n_reused);
-    js_set_int(j, "tokens", t->n_tokens);
+    js_put(j, JS_STR("stop", t->stop), JS_INT("prompt_tokens", t->n_prompt), JS_INT("reused_tokens", t->n_reused),
+           JS_INT("tokens", t->n_tokens));
     if (t->forgotten)
         js_set_int(j, "forgotten_messages", t->forgotten);
     js_print(stdout, j, 0, 0, &e);
@@ -532,10 +528,8 @@ static int json_error(const struct talk *t, int r, struct err *e)
     if (!theirs || ferror(stdin)) /* the line cannot be read, or it is no line that is wrong */
         return r;
     struct js *j = js_object();
-    js_set_str(j, "type", "error");
-    js_set_int(j, "line", (int64_t)t->lines.n);
-    js_set_str(j, "error", e->msg);
-    js_set_int(j, "status", err_exit_status(r));
+    js_put(j, JS_STR("type", "error"), JS_INT("line", (int64_t)t->lines.n), JS_STR("error", e->msg),
+           JS_INT("status", err_exit_status(r)));
     r = js_print(stdout, j, 0, 0, e);
     fflush(stdout);
     js_free(j);

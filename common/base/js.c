@@ -139,48 +139,27 @@ static json_t *real_value(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-void js_set(struct js *obj, const char *key, struct js *value)
-{
-    json_object_set_new(in(obj), key, in(value));
-}
-
-void js_set_hash(struct js *obj, const char *key, struct hash128 h)
+static json_t *member_value(const struct js_member *m)
 {
     char text[HASH_TEXT];
-    hash_text(h, text);
-    js_set_str(obj, key, text);
+    switch (m->kind) {
+    case JS_IS_STR:  return m->text ? text_value(m->text, strlen(m->text)) : json_null();
+    case JS_IS_HASH: hash_text(m->hash, text); return json_string(text);
+    case JS_IS_U64:
+        snprintf(text, sizeof text, "%llu", (unsigned long long)m->count);
+        return m->count <= INT64_MAX ? json_integer((json_int_t)m->count) : json_string(text);
+    case JS_IS_INT:  return json_integer(m->whole);
+    case JS_IS_NUM:  return real_value(m->real);
+    case JS_IS_BOOL: return json_boolean(m->whole);
+    default:         return in(m->value);
+    }
 }
 
-static void set_strn(struct js *obj, const char *key, const char *text, size_t len)
+struct js *js_put_members(struct js *obj, const struct js_member *m)
 {
-    json_object_set_new(in(obj), key, text ? text_value(text, len) : json_null());
-}
-
-void js_set_str(struct js *obj, const char *key, const char *text)
-{
-    set_strn(obj, key, text, text ? strlen(text) : 0);
-}
-
-void js_set_int(struct js *obj, const char *key, int64_t v)
-{
-    json_object_set_new(in(obj), key, json_integer(v));
-}
-
-void js_set_u64(struct js *obj, const char *key, uint64_t v)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)v);
-    json_object_set_new(in(obj), key, v <= INT64_MAX ? json_integer((json_int_t)v) : json_string(text));
-}
-
-void js_set_num(struct js *obj, const char *key, double v)
-{
-    json_object_set_new(in(obj), key, real_value(v));
-}
-
-void js_set_bool(struct js *obj, const char *key, int v)
-{
-    json_object_set_new(in(obj), key, json_boolean(v));
+    for (; m->key; m++)
+        json_object_set_new(in(obj), m->key, member_value(m));
+    return obj;
 }
 
 void js_append(struct js *arr, struct js *value)

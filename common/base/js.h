@@ -17,13 +17,38 @@ struct js *js_object(void);
 struct js *js_array(void);
 void js_free(struct js *j);
 
-void js_set(struct js *obj, const char *key, struct js *value);        /* takes value */
-void js_set_str(struct js *obj, const char *key, const char *text);      /* invalid UTF-8 bytes become U+FFFD; NULL: null */
-void js_set_hash(struct js *obj, const char *key, struct hash128 h);     /* as text */
-void js_set_int(struct js *obj, const char *key, int64_t v);
-void js_set_u64(struct js *obj, const char *key, uint64_t v);            /* above 2^63-1: as text */
-void js_set_num(struct js *obj, const char *key, double v);              /* not finite: null */
-void js_set_bool(struct js *obj, const char *key, int v);
+/* Members of an object, which is returned: js_put(o, JS_STR("name", s), JS_INT("layer", i)); js_made is a new one. */
+struct js_member {
+    const char *key;
+    enum { JS_IS_VALUE, JS_IS_STR, JS_IS_HASH, JS_IS_INT, JS_IS_U64, JS_IS_NUM, JS_IS_BOOL } kind;
+    union {
+        struct js *value;
+        const char *text;
+        struct hash128 hash;
+        int64_t whole;
+        uint64_t count;
+        double real;
+    };
+};
+#define JS_VALUE(k, v) { .key = k, .kind = JS_IS_VALUE, .value = v } /* takes v */
+#define JS_STR(k, v)   { .key = k, .kind = JS_IS_STR, .text = v }    /* invalid UTF-8 bytes become U+FFFD; NULL: null */
+#define JS_HASH(k, v)  { .key = k, .kind = JS_IS_HASH, .hash = v }   /* as text */
+#define JS_INT(k, v)   { .key = k, .kind = JS_IS_INT, .whole = v }
+#define JS_U64(k, v)   { .key = k, .kind = JS_IS_U64, .count = v }   /* above 2^63-1: as text */
+#define JS_NUM(k, v)   { .key = k, .kind = JS_IS_NUM, .real = v }    /* not finite: null */
+#define JS_BOOL(k, v)  { .key = k, .kind = JS_IS_BOOL, .whole = v }
+struct js *js_put_members(struct js *obj, const struct js_member *m); /* to one without a key */
+#define js_put(obj, ...) js_put_members(obj, (const struct js_member[]){ __VA_ARGS__, { .key = NULL } })
+#define js_made(...)     js_put(js_object(), __VA_ARGS__)
+
+/* One of them. */
+#define js_set(obj, k, v)      js_put(obj, JS_VALUE(k, v))
+#define js_set_str(obj, k, v)  js_put(obj, JS_STR(k, v))
+#define js_set_hash(obj, k, v) js_put(obj, JS_HASH(k, v))
+#define js_set_int(obj, k, v)  js_put(obj, JS_INT(k, v))
+#define js_set_u64(obj, k, v)  js_put(obj, JS_U64(k, v))
+#define js_set_num(obj, k, v)  js_put(obj, JS_NUM(k, v))
+#define js_set_bool(obj, k, v) js_put(obj, JS_BOOL(k, v))
 void js_append(struct js *arr, struct js *value);                      /* takes value */
 void js_append_str(struct js *arr, const char *text);
 void js_append_int(struct js *arr, int64_t v);

@@ -378,23 +378,17 @@ static struct js *device_json(const struct hw *h)
     struct js *o = js_object();
     hash_text(h->hash, hash);
     set_item(o, h, HWDB_DEVICE, h);
-    js_set_str(o, "hash", hash);
-    js_set(o, "conditions", conditions_json(h));
-    js_set(o, "core_classes", items_json(h, HWDB_CORE_CLASS));
-    js_set(o, "compute", items_json(h, HWDB_COMPUTE));
-    js_set(o, "memory", items_json(h, HWDB_MEMORY));
-    js_set(o, "storage_points", items_json(h, HWDB_STORAGE));
-    js_set(o, "joint", items_json(h, HWDB_JOINT));
-    js_set(o, "accelerators", accels_json(h));
+    js_put(o, JS_STR("hash", hash), JS_VALUE("conditions", conditions_json(h)),
+           JS_VALUE("core_classes", items_json(h, HWDB_CORE_CLASS)), JS_VALUE("compute", items_json(h, HWDB_COMPUTE)),
+           JS_VALUE("memory", items_json(h, HWDB_MEMORY)), JS_VALUE("storage_points", items_json(h, HWDB_STORAGE)),
+           JS_VALUE("joint", items_json(h, HWDB_JOINT)), JS_VALUE("accelerators", accels_json(h)));
     return o;
 }
 
 static int print_json(struct js *devices, struct err *e)
 {
     struct js *root = js_object();
-    js_set_str(root, "kind", "hardware");
-    js_set_int(root, "revision", HWDB_REVISION);
-    js_set(root, "devices", devices);
+    js_put(root, JS_STR("kind", "hardware"), JS_INT("revision", HWDB_REVISION), JS_VALUE("devices", devices));
     int r = js_print(stdout, root, 2, 9, e);
     js_free(root);
     return r;

@@ -109,14 +109,9 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
 static struct js *points(const struct trace_predictor *x)
 {
     struct js *a = js_array();
-    for (int i = 0; i < x->n_points; i++) {
-        struct js *o = js_object();
-        js_set_num(o, "recall", (double)x->curve[i].recall);
-        js_set_num(o, "threshold", (double)x->curve[i].threshold);
-        js_set_num(o, "density", (double)x->curve[i].density);
-        js_set_num(o, "precision", (double)x->curve[i].precision);
-        js_append(a, o);
-    }
+    for (int i = 0; i < x->n_points; i++)
+        js_append(a, js_made(JS_NUM("recall", (double)x->curve[i].recall), JS_NUM("threshold", (double)x->curve[i].threshold),
+                             JS_NUM("density", (double)x->curve[i].density), JS_NUM("precision", (double)x->curve[i].precision)));
     return a;
 }
 
@@ -126,20 +121,12 @@ static struct js *quality_json(const struct trace_predictors *p)
     int n = trace_predict_quality(p, &q);
     struct js *j = js_object(), *a = js_array();
     js_set_str(j, "corpus", trace_predict_corpus(p));
-    for (int i = 0; i < n; i++) {
-        struct js *o = js_object();
-        js_set_str(o, "input", predict_input_name(q[i].input));
-        js_set_num(o, "target_recall", q[i].target);
-        js_set_num(o, "recall", q[i].recall);
-        js_set_num(o, "density", q[i].density);
-        js_set_num(o, "true_density", q[i].true_density);
-        js_set_num(o, "kl_mean_nats", q[i].kl_mean);
-        js_set_num(o, "kl_max_nats", q[i].kl_max);
-        js_set_num(o, "top1_agreement", q[i].top1);
-        js_set_num(o, "perplexity_ratio", q[i].ppl_ratio);
-        js_set_u64(o, "tokens", q[i].tokens);
-        js_append(a, o);
-    }
+    for (int i = 0; i < n; i++)
+        js_append(a, js_made(JS_STR("input", predict_input_name(q[i].input)), JS_NUM("target_recall", q[i].target),
+                             JS_NUM("recall", q[i].recall), JS_NUM("density", q[i].density),
+                             JS_NUM("true_density", q[i].true_density), JS_NUM("kl_mean_nats", q[i].kl_mean),
+                             JS_NUM("kl_max_nats", q[i].kl_max), JS_NUM("top1_agreement", q[i].top1),
+                             JS_NUM("perplexity_ratio", q[i].ppl_ratio), JS_U64("tokens", q[i].tokens)));
     js_set(j, "rows", a);
     return j;
 }
@@ -150,41 +137,26 @@ struct js *show_predictors_json(const struct trace *t, const struct trace_predic
     struct js *j = js_object(), *a = js_array();
     int n;
     const struct trace_predictor *list = trace_predictors_list(p, &n);
-    js_set_str(j, "tool", i->tool);
-    js_set_str(j, "cpu", i->tier);
-    js_set_str(j, "method", i->method);
-    js_set_num(j, "recall", i->recall);
-    js_set_num(j, "weigh", i->loss_weighting);
-    js_set_u64(j, "seed", i->seed);
-    js_set_u64(j, "epochs", i->epochs);
-    js_set_u64(j, "ffn_bytes", predictor_set_ffn_bytes(trace_info(t)));
+    js_put(j, JS_STR("tool", i->tool), JS_STR("cpu", i->tier), JS_STR("method", i->method), JS_NUM("recall", i->recall),
+           JS_NUM("weigh", i->loss_weighting), JS_U64("seed", i->seed), JS_U64("epochs", i->epochs),
+           JS_U64("ffn_bytes", predictor_set_ffn_bytes(trace_info(t))));
     for (int k = 0; k < n; k++) {
         const struct trace_predictor *x = &list[k];
         struct js *o = js_object();
-        js_set_str(o, "input", predict_input_name(x->input));
-        js_set_int(o, "layer", x->layer);
-        js_set_int(o, "block", x->block);
-        js_set_int(o, "rank", x->rank);
-        js_set_bool(o, "relu", x->relu);
+        js_put(o, JS_STR("input", predict_input_name(x->input)), JS_INT("layer", x->layer), JS_INT("block", x->block),
+               JS_INT("rank", x->rank), JS_BOOL("relu", x->relu));
         if (x->two_sided)
             js_set_bool(o, "two_sided", 1);
-        js_set_str(o, "fc1_type", predict_type_name(x->type1));
-        js_set_str(o, "fc2_type", predict_type_name(x->type2));
-        js_set_u64(o, "bytes", x->bytes);
-        js_set_u64(o, "tokens_trained", x->n_train);
-        js_set_u64(o, "tokens_held_out", x->n_held);
-        js_set_num(o, "recall", (double)x->at.recall);
-        js_set_num(o, "precision", (double)x->at.precision);
-        js_set_num(o, "density", (double)x->at.density);
-        js_set_num(o, "threshold", (double)x->at.threshold);
-        js_set_num(o, "true_density", x->true_density);
+        js_put(o, JS_STR("fc1_type", predict_type_name(x->type1)), JS_STR("fc2_type", predict_type_name(x->type2)),
+               JS_U64("bytes", x->bytes), JS_U64("tokens_trained", x->n_train), JS_U64("tokens_held_out", x->n_held),
+               JS_NUM("recall", (double)x->at.recall), JS_NUM("precision", (double)x->at.precision),
+               JS_NUM("density", (double)x->at.density), JS_NUM("threshold", (double)x->at.threshold),
+               JS_NUM("true_density", x->true_density));
         if (x->start_density > 0)
             js_set_num(o, "training_free_density", x->start_density);
-        js_set_num(o, "hot_only_density", x->hot_density);
-        js_set(o, "curve", points(x));
+        js_put(o, JS_NUM("hot_only_density", x->hot_density), JS_VALUE("curve", points(x)));
         js_append(a, o);
     }
-    js_set(j, "predictors", a);
-    js_set(j, "quality", quality_json(p));
+    js_put(j, JS_VALUE("predictors", a), JS_VALUE("quality", quality_json(p)));
     return j;
 }

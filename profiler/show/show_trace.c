@@ -204,8 +204,7 @@ static struct js *json_batches(const struct trace_info *i, const struct layer_st
     struct js *a = js_array();
     for (int z = 0; z < TRACE_BATCH_SIZES; z++) {
         struct js *o = js_object();
-        js_set_int(o, "size", trace_batch_sizes[z]);
-        js_set_u64(o, "batches", i->n_batches[k][z]);
+        js_put(o, JS_INT("size", trace_batch_sizes[z]), JS_U64("batches", i->n_batches[k][z]));
         if (i->n_batches[k][z])
             js_set_num(o, "active_share", s->batch[k][z]);
         js_append(a, o);
@@ -216,27 +215,16 @@ static struct js *json_batches(const struct trace_info *i, const struct layer_st
 static struct js *json_layer(const struct trace_info *i, const struct layer_stats *s, int layer)
 {
     struct js *o = js_object();
-    js_set_int(o, "layer", layer);
-    js_set_num(o, "density", s->density);
-    js_set_num(o, "gate_density", s->gate_density);
-    js_set_u64(o, "firings", s->firings);
-    js_set_u64(o, "never_active", s->never);
-    js_set_u64(o, "below_1_percent", s->below_1);
-    js_set_u64(o, "above_50_percent", s->above_50);
-    js_set_num(o, "share_of_hottest_10_percent", s->top[0]);
-    js_set_num(o, "share_of_hottest_20_percent", s->top[1]);
-    js_set_num(o, "share_of_hottest_50_percent", s->top[2]);
-    js_set_num(o, "neurons_for_80_percent", s->for_80);
-    js_set(o, "batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES));
-    js_set(o, "batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE));
+    js_put(o, JS_INT("layer", layer), JS_NUM("density", s->density), JS_NUM("gate_density", s->gate_density),
+           JS_U64("firings", s->firings), JS_U64("never_active", s->never), JS_U64("below_1_percent", s->below_1),
+           JS_U64("above_50_percent", s->above_50), JS_NUM("share_of_hottest_10_percent", s->top[0]),
+           JS_NUM("share_of_hottest_20_percent", s->top[1]), JS_NUM("share_of_hottest_50_percent", s->top[2]),
+           JS_NUM("neurons_for_80_percent", s->for_80), JS_VALUE("batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES)),
+           JS_VALUE("batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE)));
     if (i->foreseen) {
         struct js *a = js_array();
-        for (int w = 1; w <= i->h.n_experts_used; w++) {
-            struct js *g = js_object();
-            js_set_u64(g, "guessed", (uint64_t)w * i->n_tokens);
-            js_set_u64(g, "chosen", s->foreseen[w - 1]);
-            js_append(a, g);
-        }
+        for (int w = 1; w <= i->h.n_experts_used; w++)
+            js_append(a, js_made(JS_U64("guessed", (uint64_t)w * i->n_tokens), JS_U64("chosen", s->foreseen[w - 1])));
         js_set(o, "foreseen", a);
     }
     return o;
@@ -247,43 +235,25 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
 {
     const struct trace_info *i = trace_info(t);
     struct js *j = js_object(), *m = js_object(), *c = js_object(), *layers = js_array();
-    js_set_str(j, "kind", "trace");
-    js_set_str(j, "tool", i->tool);
-    js_set_str(j, "cpu", i->tier);
-    js_set_str(j, "act_type", i->act_q8 ? "q8" : "f32");
-    js_set_int(j, "shard", i->shard);
-    js_set_int(j, "n_shards", i->n_shards);
-    js_set_hash(j, "content_hash", i->content_hash);
-    js_set_str(m, "name", i->h.name);
-    js_set_str(m, "arch", i->h.arch);
-    js_set_hash(m, "hash", i->model_hash);
-    js_set_str(m, "act", model_act_name(i->h.act));
-    js_set_bool(m, "thresholds", i->h.thresholds);
-    js_set_int(m, "n_layers", i->h.n_layers);
-    js_set_int(m, "d_model", i->h.d_model);
-    js_set_int(m, "n_ff", i->h.n_ff);
-    js_set_int(m, "n_experts", i->h.n_experts);
-    js_set_int(m, "n_experts_used", i->h.n_experts_used);
-    js_set_str(m, "router", model_router_name(i->h.router));
+    js_put(j, JS_STR("kind", "trace"), JS_STR("tool", i->tool), JS_STR("cpu", i->tier),
+           JS_STR("act_type", i->act_q8 ? "q8" : "f32"), JS_INT("shard", i->shard), JS_INT("n_shards", i->n_shards),
+           JS_HASH("content_hash", i->content_hash));
+    js_put(m, JS_STR("name", i->h.name), JS_STR("arch", i->h.arch), JS_HASH("hash", i->model_hash),
+           JS_STR("act", model_act_name(i->h.act)), JS_BOOL("thresholds", i->h.thresholds), JS_INT("n_layers", i->h.n_layers),
+           JS_INT("d_model", i->h.d_model), JS_INT("n_ff", i->h.n_ff), JS_INT("n_experts", i->h.n_experts),
+           JS_INT("n_experts_used", i->h.n_experts_used), JS_STR("router", model_router_name(i->h.router)));
     js_set(j, "model", m);
-    js_set_str(c, "prompts", i->corpus.prompts);
-    js_set_str(c, "column", i->corpus.column);
-    js_set_hash(c, "hash", i->corpus.hash);
-    js_set_u64(c, "context", i->corpus.n_ctx);
-    js_set_u64(c, "n_tokens", i->corpus.n_tokens);
-    js_set_u64(c, "n_sequences", i->corpus.n_sequences);
-    js_set(j, "corpus", c);
-    js_set_u64(j, "n_tokens", i->n_tokens);
-    js_set_u64(j, "n_sequences", i->n_sequences);
-    js_set_u64(j, "window_tokens", i->window_tokens);
-    js_set_u64(j, "n_samples", i->n_samples);
+    js_put(c, JS_STR("prompts", i->corpus.prompts), JS_STR("column", i->corpus.column), JS_HASH("hash", i->corpus.hash),
+           JS_U64("context", i->corpus.n_ctx), JS_U64("n_tokens", i->corpus.n_tokens),
+           JS_U64("n_sequences", i->corpus.n_sequences));
+    js_put(j, JS_VALUE("corpus", c), JS_U64("n_tokens", i->n_tokens), JS_U64("n_sequences", i->n_sequences),
+           JS_U64("window_tokens", i->window_tokens), JS_U64("n_samples", i->n_samples));
     double sum = 0;
     for (int l = 0; l < i->h.n_layers; l++) {
         sum += all[l].density;
         js_append(layers, json_layer(i, &all[l], l));
     }
-    js_set_num(j, "mean_density", sum / i->h.n_layers);
-    js_set(j, "layers", layers);
+    js_put(j, JS_NUM("mean_density", sum / i->h.n_layers), JS_VALUE("layers", layers));
     if (p)
         js_set(j, "predictors", show_predictors_json(t, p));
     int r = js_print(stdout, j, 2, 6, e);

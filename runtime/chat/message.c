@@ -196,8 +196,7 @@ struct js *message_object(const struct message *m)
     struct js *j = m->more ? js_parse(m->more, strlen(m->more), "a message", &e) : js_object();
     if (!j)
         return NULL;
-    js_set_str(j, "role", m->role);
-    js_set_str(j, "content", m->content);
+    js_put(j, JS_STR("role", m->role), JS_STR("content", m->content));
     if (m->thought)
         js_set_str(j, "reasoning_content", m->thought);
     if (js_get(j, "thinking"))

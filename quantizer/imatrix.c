@@ -72,14 +72,13 @@ static struct entry *find(const struct imatrix *m, const char *name)
 static int add(struct imatrix *m, const struct entry *x, struct err *e)
 {
     int r = find(m, x->name) ? err_set(e, ERR_FORMAT, "'%s': '%s' is there twice", m->path, x->name) : 0;
-    struct entry *all = r == 0 ? grow_room(m->entries, m->n, &m->cap, sizeof *all) : NULL;
-    if (!all) {
+    if (r == 0 && !grow_room(m->entries, m->n, m->cap))
+        r = err_set(e, ERR_NOMEM, "'%s': %d entries", m->path, m->n + 1);
+    if (r < 0)
         free(x->name);
-        return r < 0 ? r : err_set(e, ERR_NOMEM, "'%s': %d entries", m->path, m->n + 1);
-    }
-    m->entries = all;
-    all[m->n++] = *x;
-    return 0;
+    else
+        m->entries[m->n++] = *x;
+    return r;
 }
 
 /* ---- GGUF ---- */

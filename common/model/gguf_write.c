@@ -5,6 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/grow.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -200,14 +201,8 @@ int gguf_writer_tensor(struct gguf_writer *w, const char *name, uint32_t type, i
     uint64_t next;
     if (!ck_add_u64(w->offset, t.bytes, &next) || !ck_align_u64(next, w->alignment, &next))
         return err_set(e, ERR_LIMIT, "tensor '%s': the file's size overflows", name);
-    if (w->n_tensors == w->cap_tensors) {
-        int cap = w->cap_tensors ? 2 * w->cap_tensors : 64;
-        struct out_tensor *grown = realloc(w->tensors, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "tensor '%s'", name);
-        w->tensors = grown;
-        w->cap_tensors = cap;
-    }
+    if (!grow_room(w->tensors, w->n_tensors, w->cap_tensors))
+        return err_set(e, ERR_NOMEM, "tensor '%s'", name);
     int r = append_name(&w->table, name, e);
     if (r == 0)
         r = append_u32(&w->table, (uint32_t)n_dims, e);

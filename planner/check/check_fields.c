@@ -2,6 +2,7 @@
  * was collected before, and stands beside it. */
 #include "planner/check/check_fields.h"
 
+#include "common/base/grow.h"
 #include "common/base/print.h"
 #include "common/plan/plan_fields.h"
 
@@ -46,14 +47,8 @@ int check_fields_add(struct check_fields *f, const char *why, struct err *e, con
 {
     if (!f)
         return 0;
-    if (f->n == f->cap) {
-        int cap = 2 * f->cap + 64;
-        struct check_field *grown = realloc(f->at, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "out of memory for a check");
-        f->at = grown;
-        f->cap = cap;
-    }
+    if (!grow_room(f->at, f->n, f->cap))
+        return err_set(e, ERR_NOMEM, "out of memory for a check");
     struct check_field *to = &f->at[f->n++];
     va_list ap;
     va_start(ap, fmt);

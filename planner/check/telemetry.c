@@ -3,6 +3,7 @@
 #include "planner/check/telemetry.h"
 
 #include "common/base/file.h"
+#include "common/base/grow.h"
 #include "common/base/js.h"
 #include "common/base/print.h"
 
@@ -105,14 +106,8 @@ static int push(struct reader *r, struct telemetry *t, const struct telemetry_ru
     if (t->n == TELEMETRY_MAX_RUNS)
         return err_set(r->e, ERR_LIMIT, "telemetry '%s' line %d: more than the limit of %d runs", r->name, r->line,
                        TELEMETRY_MAX_RUNS);
-    if (t->n == t->cap) {
-        int cap = t->cap ? 2 * t->cap : 16;
-        struct telemetry_run *grown = realloc(t->run, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(r->e, ERR_NOMEM, "out of memory for telemetry");
-        t->run = grown;
-        t->cap = cap;
-    }
+    if (!grow_room(t->run, t->n, t->cap))
+        return err_set(r->e, ERR_NOMEM, "out of memory for telemetry");
     t->run[t->n++] = *run;
     return 0;
 }

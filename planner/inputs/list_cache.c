@@ -2,6 +2,7 @@
  * another follows. Lists ascend and lie dense at their beginning, so most distances are one byte. */
 #include "planner/inputs/list_cache.h"
 
+#include "common/base/grow.h"
 #include "planner/inputs/inputs_steps.h"
 
 #include <stdlib.h>
@@ -93,19 +94,6 @@ static void unpack(const uint8_t *p, int n_steps, const uint32_t *start, uint32_
     }
 }
 
-static int make_room(struct list_cache *k)
-{
-    if (k->n < k->cap)
-        return 1;
-    int cap = k->cap ? 2 * k->cap : 64;
-    struct list_cache_lists *grown = realloc(k->lists, (size_t)cap * sizeof *grown);
-    if (!grown)
-        return 0;
-    k->lists = grown;
-    k->cap = cap;
-    return 1;
-}
-
 void list_cache_add(struct list_cache *k, struct hash128 key, const struct inputs_steps *s)
 {
     struct list_cache_lists *old = k ? find(k, key) : NULL;
@@ -113,7 +101,7 @@ void list_cache_add(struct list_cache *k, struct hash128 key, const struct input
         return;
     size_t n = s->start[s->n_steps], starts = ((size_t)s->n_steps + 1) * sizeof *s->start;
     size_t left = k->most - k->used + (old ? old->bytes : 0);
-    if (starts + n > left || n > SIZE_MAX / LONGEST - 1 || !make_room(k))
+    if (starts + n > left || n > SIZE_MAX / LONGEST - 1 || !grow_room(k->lists, k->n, k->cap))
         return;
     old = find(k, key);
     struct list_cache_lists l = { key, s->n_steps, malloc(starts), malloc(n * LONGEST + 1), starts };

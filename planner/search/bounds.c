@@ -98,10 +98,8 @@ int bounds_add(struct bounds *b, struct bounds_run run, struct err *e)
         return 0;
     if (run.n == 1)
         return price(b, run.first, e);
-    struct bounds_run *grown = grow_room(b->run, b->n, &b->cap, sizeof *grown);
-    if (!grown)
+    if (!grow_room(b->run, b->n, b->cap))
         return err_set(e, ERR_NOMEM, "out of memory for configurations");
-    b->run = grown;
     b->run[b->n++] = run;
     return bound_run(b, &run, e);
 }

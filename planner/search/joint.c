@@ -38,10 +38,8 @@ void joint_init(struct joint *j, const struct problem *p, const struct limits *l
 
 int joint_add(struct joint *j, int batch, const struct joint_run *run, struct err *e)
 {
-    struct joint_item *grown = grow_room(j->item, j->n_items, &j->cap_items, sizeof *grown);
-    if (!grown)
+    if (!grow_room(j->item, j->n_items, j->cap_items))
         return err_set(e, ERR_NOMEM, "out of memory for configurations");
-    j->item = grown;
     j->item[j->n_items] = (struct joint_item){ .batch = batch, .whole = j->n_items, .run = *run };
     j->n_items++;
     return 0;
@@ -109,13 +107,11 @@ static int new_node(const struct joint *j, const struct joint_node *like, int ba
 
 static int push(struct joint_node **list, int *n, int *cap, struct joint_node *x, struct err *e)
 {
-    struct joint_node *grown = grow_room(*list, *n, cap, sizeof *grown);
-    if (!grown) {
+    if (!grow_room(*list, *n, *cap)) {
         free(x->item);
         return err_set(e, ERR_NOMEM, "out of memory for configurations");
     }
-    *list = grown;
-    grown[(*n)++] = *x;
+    (*list)[(*n)++] = *x;
     return 0;
 }
 

@@ -57,10 +57,8 @@ static const struct cost_rates *rates_at(const struct pricing *w)
 
 static int add_price(struct pricing *w, struct solve_point at, struct err *e)
 {
-    struct solve_point *grown = grow_room(w->pts, w->n, &w->cap, sizeof *grown);
-    if (!grown)
+    if (!grow_room(w->pts, w->n, w->cap))
         return err_set(e, ERR_NOMEM, "out of memory for curves");
-    w->pts = grown;
     w->pts[w->n++] = at;
     return 0;
 }

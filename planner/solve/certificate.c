@@ -167,11 +167,9 @@ static int set_of(struct certificate *c, const struct solve_curve *k, struct err
     int *slot = slot_of(c, hash, k);
     if (*slot)
         return *slot - 1;
-    struct set *grown = grow_room(c->sets, c->n_sets, &c->cap_sets, sizeof *grown);
-    if (!grown)
+    if (!grow_room(c->sets, c->n_sets, c->cap_sets))
         return err_set(e, ERR_NOMEM, "out of memory for a certificate");
-    c->sets = grown;
-    struct set *s = &grown[c->n_sets];
+    struct set *s = &c->sets[c->n_sets];
     *s = (struct set){ malloc((size_t)k->n * sizeof *s->point), k->n, hash };
     if (!s->point)
         return err_set(e, ERR_NOMEM, "out of memory for a certificate");

@@ -69,10 +69,8 @@ static struct cost_flow flow_of(const struct place *w, int batch_index, const st
 static int push(const struct place *w, struct growing *list, struct cost_residency k, int cold, struct err *e)
 {
     const struct space *s = w->s;
-    struct residencies_point *grown = grow_room(list->at, list->n, &list->cap, sizeof *grown);
-    if (!grown)
+    if (!grow_room(list->at, list->n, list->cap))
         return err_set(e, ERR_NOMEM, "out of memory for residencies");
-    list->at = grown;
     k.variant = w->variant;
     struct residencies_point *o = &list->at[list->n];
     *o = (struct residencies_point){ .residency = k, .cold = cold };

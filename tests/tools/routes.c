@@ -70,9 +70,7 @@ static int from_csv(const char *path, struct route *r, struct err *e)
         r->n_tokens = step + 1;
         r->n_layers = layer >= r->n_layers ? layer + 1 : r->n_layers;
         r->warm = line[0] == 'p' ? step + 1 : r->warm;
-        r->experts = grow_room(r->experts, rows, &cap, (size_t)r->n_used * sizeof *r->experts);
-        r->there = grow_room(r->there, rows, &there_cap, 1);
-        if (!r->experts || !r->there)
+        if (!grow_array(&r->experts, rows, &cap, (size_t)r->n_used * sizeof *r->experts) || !grow_room(r->there, rows, there_cap))
             return err_set(e, ERR_NOMEM, "'%s'", path);
         int n = 0;
         for (char *field = strtok(p + at, ",\n"); field && n < r->n_used; field = strtok(NULL, ",\n")) {

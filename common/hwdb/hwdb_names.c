@@ -1,6 +1,7 @@
 /* Names of what a device's figures are told apart by, percentiles of samples, and what a struct hw holds given back. */
 #include "common/hwdb/hwdb_parts.h"
 
+#include "common/base/names.h"
 #include "common/kernels/quant.h"
 
 #include <ctype.h>
@@ -8,34 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *hw_pattern_name(enum hw_pattern p)
-{
-    static const char *const names[2] = { "seq", "random" };
-    return names[p];
-}
+NAMES(hw_pattern_name, enum hw_pattern, "seq", "random")
+NAMES(hw_origin_name, enum hw_origin, "measured", "published", "estimated")
+NAMES(hw_term_name, enum hw_term, "attention", "predict", "ffn", "io", "head")
+NAMES(hw_table_name, enum hw_table, "compute", "memory", "storage", "joint", "accelerator")
 
 const char *hw_backend_name(enum hw_backend b)
 {
-    static const char *const names[2] = { "pread", "io_uring" };
-    return b == HW_ANY_BACKEND ? "any" : names[b];
-}
-
-const char *hw_origin_name(enum hw_origin o)
-{
-    static const char *const names[3] = { "measured", "published", "estimated" };
-    return names[o];
-}
-
-const char *hw_term_name(enum hw_term t)
-{
-    static const char *const names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
-    return names[t];
-}
-
-const char *hw_table_name(enum hw_table t)
-{
-    static const char *const names[HW_TABLES] = { "compute", "memory", "storage", "joint", "accelerator" };
-    return names[t];
+    return b == HW_ANY_BACKEND ? "any" : b == HW_URING ? "io_uring" : "pread";
 }
 
 void hw_op_name(const char *op, uint32_t type, const char *act, char *out, size_t len)

@@ -12,6 +12,8 @@
  * Memory is one block: header, levels, slots, unit -> slot, counts. */
 #include "common/plan/cache.h"
 
+#include "common/base/names.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -34,12 +36,7 @@ struct cache {
     uint64_t used_levels[CACHE_LEVELS / 64];
 };
 
-static const char *const policy_names[CACHE_POLICIES] = { "lru", "lfu" };
-
-const char *cache_policy_name(enum cache_policy p)
-{
-    return (unsigned)p < CACHE_POLICIES ? policy_names[p] : "?";
-}
+NAMES(cache_policy_name, enum cache_policy, "lru", "lfu")
 
 static size_t up64(size_t v)
 {

@@ -4,16 +4,12 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const form_names[LAYOUT_FORMS] = { "split", "bundle", "two-phase", "tiles" };
-
-const char *layout_form_name(enum layout_form f)
-{
-    return form_names[f];
-}
+NAMES(layout_form_name, enum layout_form, "split", "bundle", "two-phase", "tiles")
 
 int layout_parts(enum layout_form f)
 {

@@ -6,6 +6,7 @@
  * key to its field for reader, writer and reports alike. */
 #include "common/plan/plan.h"
 
+#include "common/base/names.h"
 #include "common/base/print.h"
 #include "common/plan/budget.h"
 #include "common/plan/rest.h"
@@ -16,11 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const mode_names[PLAN_MODES] = { "exact", "dense", "predicted" };
-static const char *const work_names[PLAN_WORKS] = { "ffn", "head", "attention", "all" };
-static const char *const io_names[PLAN_IOS] = { "auto", "io_uring", "pread" };
-static const char *const cost_names[PLAN_COSTS] = { "measured", "paper" };
-static const char *const stat_names[PLAN_STATS] = { "typical", "sustained" };
+NAMES(plan_mode_name, enum plan_mode, "exact", "dense", "predicted")
+NAMES(plan_work_name, enum plan_work, "ffn", "head", "attention", "all")
+NAMES(plan_io_name, enum plan_io, "auto", "io_uring", "pread")
+NAMES(plan_cost_name, enum plan_cost, "measured", "paper")
+NAMES(plan_stat_name, enum plan_stat, "typical", "sustained")
+NAMES(plan_purpose_name, enum plan_purpose, "generate", "chat", "serve", "thermo-serve")
 
 /* Sorted by key, as the text has them. */
 const struct plan_column plan_columns[PLAN_COLUMNS] = {
@@ -40,31 +42,6 @@ const struct plan_column plan_columns[PLAN_COLUMNS] = {
 int plan_has_column(const struct plan_batch *b, int column)
 {
     return b->engine_neurons || plan_columns[column].at != offsetof(struct plan_layer_figures, ffn_engine_ns);
-}
-
-const char *plan_work_name(enum plan_work w)
-{
-    return work_names[w];
-}
-
-const char *plan_mode_name(enum plan_mode m)
-{
-    return mode_names[m];
-}
-
-const char *plan_io_name(enum plan_io b)
-{
-    return io_names[b];
-}
-
-const char *plan_cost_name(enum plan_cost c)
-{
-    return cost_names[c];
-}
-
-const char *plan_stat_name(enum plan_stat s)
-{
-    return stat_names[s];
 }
 
 /* --- memory --- */
@@ -620,12 +597,6 @@ int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
         }
     n = add_height(out, n, most, 0, plan_pass_share(l, from));
     return n;
-}
-
-const char *plan_purpose_name(enum plan_purpose p)
-{
-    static const char *const names[PLAN_PURPOSES] = { "generate", "chat", "serve", "thermo-serve" };
-    return names[p];
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

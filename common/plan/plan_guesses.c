@@ -2,13 +2,11 @@
  * reads a plan, and to the runtime, which knows how many guesses have come true. */
 #include "common/plan/plan.h"
 
+#include "common/base/names.h"
+
 #include <assert.h>
 
-const char *plan_source_name(enum plan_source s)
-{
-    static const char *const names[PLAN_SOURCES] = { "lookup", "draft", "mtp" };
-    return names[s];
-}
+NAMES(plan_source_name, enum plan_source, "lookup", "draft", "mtp")
 
 double plan_pass_ns(const struct plan_guesses *g, int tokens)
 {

@@ -589,13 +589,23 @@ static int check_run(const struct forward *f, const struct forward_run *run, str
 static void some_sequences(void *ctx, int begin, int end, int worker)
 {
     const struct forward *f = ctx;
-    for (int i = begin; i < end; i++)
-        f->sequence(f, &f->scratch[worker], (size_t)f->run->starts[i], (size_t)(f->run->starts[i + 1] - f->run->starts[i]));
+    struct scratch *s = &f->scratch[worker];
+    for (int i = begin; i < end; i++) {
+        size_t first = (size_t)f->run->starts[i], last = (size_t)f->run->starts[i + 1];
+        memset(s->state, 0, (size_t)f->recurrent.state * sizeof *s->state);
+        for (size_t t = first; t < last; t += FORWARD_TILE) {
+            int n = (int)(last - t < FORWARD_TILE ? last - t : FORWARD_TILE);
+            forward_norm(f, s->norm, f->x + t * f->d, f->w[MODEL_ATTN_NORM], f->w[MODEL_ATTN_NORM_BIAS], n);
+            forward_probe_input(f, PREDICT_BLOCK, t, n, s->norm);
+            f->tile(f, s, t, n, t == first);
+            forward_add_residual(f, f->x + t * f->d, s->out, NULL, n);
+        }
+    }
 }
 
-void forward_sequences(struct forward *f, forward_sequence *run)
+void forward_sequences(struct forward *f, forward_tile *tile)
 {
-    f->sequence = run;
+    f->tile = tile;
     pool_for(f->pool, (int)f->run->n_sequences, 1, some_sequences, f);
 }
 

@@ -1,9 +1,7 @@
-/* Recurrent layers of the dense pass: one sequence at a time, token by token, from a state of zeros. */
+/* Gated delta nets of the dense pass, token by token. */
 #include "common/offline/forward_impl.h"
 
 #include "common/ops/delta.h"
-
-#include <string.h>
 
 /* [FORWARD_TILE] of each, in s->made: channels, z, what the output matrix sees, betas, alphas, gates. */
 struct parts {
@@ -35,31 +33,24 @@ static void make(const struct forward *f, struct scratch *s, const struct parts 
                     h->delta_joined ? NULL : p->alphas + t * heads, f->w[MODEL_DELTA_DT], f->w[MODEL_DELTA_A], h);
 }
 
-static void delta_net(const struct forward *f, struct scratch *s, size_t first, size_t len)
+static void delta_net(const struct forward *f, struct scratch *s, size_t first, int n, int begins)
 {
     const struct model_hparams *h = f->h;
     const struct parts p = parts_of(h, s->made);
     size_t channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h), heads = (size_t)h->delta_v_heads;
     size_t dim = (size_t)h->delta_dim;
     float *delta = s->state + model_conv_floats(h);
-    memset(s->state, 0, (size_t)f->recurrent.state * sizeof *s->state);
-    for (size_t t = 0; t < len; t += FORWARD_TILE) {
-        int n = (int)(len - t < FORWARD_TILE ? len - t : FORWARD_TILE);
-        float *x = f->x + (first + t) * f->d;
-        forward_norm(f, s->norm, x, f->w[MODEL_ATTN_NORM], NULL, n);
-        forward_probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        make(f, s, &p, n);
-        for (size_t i = 0; i < (size_t)n; i++) {
-            float *c = p.channels + i * channels, *out = p.out + i * inner;
-            delta_conv(c, s->state, f->w[MODEL_DELTA_CONV], 0, (int)channels, h);
-            delta_units(c, h);
-            for (size_t k = 0; k < heads; k++)
-                delta_step(out + k * dim, delta + k * dim * dim, c, p.gates + i * 2 * heads, (int)k, h);
-            delta_out(out, p.z + i * inner, f->w[MODEL_DELTA_NORM], h);
-        }
-        forward_matrix(f, s, MODEL_DELTA_OUT, s->out, p.out, n);
-        forward_add_residual(f, x, s->out, NULL, n);
+    (void)first, (void)begins;
+    make(f, s, &p, n);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        float *c = p.channels + i * channels, *out = p.out + i * inner;
+        delta_conv(c, s->state, f->w[MODEL_DELTA_CONV], 0, (int)channels, h);
+        delta_units(c, h);
+        for (size_t k = 0; k < heads; k++)
+            delta_step(out + k * dim, delta + k * dim * dim, c, p.gates + i * 2 * heads, (int)k, h);
+        delta_out(out, p.z + i * inner, f->w[MODEL_DELTA_NORM], h);
     }
+    forward_matrix(f, s, MODEL_DELTA_OUT, s->out, p.out, n);
 }
 
 void forward_delta(struct forward *f)

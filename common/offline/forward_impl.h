@@ -34,8 +34,9 @@ struct batch {
     void *act;                 /* activations in int8, of the matrix with the longest rows */
 };
 
-/* x += what a recurrent layer makes of a sequence of len tokens, from its beginning. */
-typedef void forward_sequence(const struct forward *f, struct scratch *s, size_t first, size_t len);
+/* What a recurrent layer makes of n tokens, at most FORWARD_TILE, of a sequence: from s->norm, into s->out; s->state goes on from tile to
+ * tile. first: the first of them in the run; begins: and in its sequence. */
+typedef void forward_tile(const struct forward *f, struct scratch *s, size_t first, int n, int begins);
 
 struct forward {
     const struct model *m;     /* constant after forward_new */
@@ -77,7 +78,7 @@ struct forward {
 
     int layer;                 /* of the sweep */
     void (*mixer)(struct forward *f); /* its attention's run */
-    forward_sequence *sequence;
+    forward_tile *tile;
     const void *const *w;      /* by role */
 
     forward_substitute *substitute; /* matrices of somebody else */
@@ -117,8 +118,8 @@ void forward_batch_matrix(struct forward *f, enum model_role r, float *out, cons
 /* The same by one worker alone, for at most FORWARD_TILE tokens. */
 void forward_matrix(const struct forward *f, struct scratch *s, enum model_role r, float *out, const float *x, int n);
 
-/* All sequences of the run, each by one worker. */
-void forward_sequences(struct forward *f, forward_sequence *run);
+/* x += what a recurrent layer makes of all sequences of the run, each by one worker, from a state of zeros. */
+void forward_sequences(struct forward *f, forward_tile *tile);
 
 /* A matrix of experts likewise. */
 void forward_tile_product(const struct forward *f, struct scratch *s, const struct forward_product *p, const float *x, size_t x_stride,

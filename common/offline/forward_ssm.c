@@ -1,34 +1,25 @@
-/* Mamba2 in the dense pass: one sequence at a time, token by token, from a state of zeros. */
+/* Mamba2 in the dense pass, token by token. */
 #include "common/offline/forward_impl.h"
 
 #include "common/ops/ssm.h"
 
-#include <string.h>
-
-static void ssm(const struct forward *f, struct scratch *s, size_t first, size_t len)
+static void ssm(const struct forward *f, struct scratch *s, size_t first, int n, int begins)
 {
     const struct model_hparams *h = f->h;
     const struct ssm_weights w = { f->w[MODEL_SSM_DT], f->w[MODEL_SSM_A], f->w[MODEL_SSM_D] };
     size_t rows = (size_t)model_ssm_rows(h), channels = (size_t)model_ssm_channels(h), inner = (size_t)h->ssm_inner;
     size_t dim = inner / (size_t)h->ssm_heads, state = dim * (size_t)h->ssm_state;
     float *y = s->made + FORWARD_TILE * rows, *heads = s->state + (size_t)(h->conv_width - 1) * channels;
-    memset(s->state, 0, (size_t)f->recurrent.state * sizeof *s->state);
-    for (size_t t = 0; t < len; t += FORWARD_TILE) {
-        int n = (int)(len - t < FORWARD_TILE ? len - t : FORWARD_TILE);
-        float *x = f->x + (first + t) * f->d;
-        forward_norm(f, s->norm, x, f->w[MODEL_ATTN_NORM], NULL, n);
-        forward_probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        forward_matrix(f, s, MODEL_SSM_IN, s->made, s->norm, n);
-        for (size_t i = 0; i < (size_t)n; i++) {
-            float *z = s->made + i * rows, *made = z + inner;
-            ssm_conv(made, s->state, f->w[MODEL_SSM_CONV], f->w[MODEL_SSM_CONV_BIAS], 0, (int)channels, h);
-            for (size_t k = 0; k < (size_t)h->ssm_heads; k++)
-                ssm_head(y + i * inner + k * dim, heads + k * state, made, made + channels, &w, (int)k, h);
-            ssm_out(y + i * inner, z, f->w[MODEL_SSM_NORM], h);
-        }
-        forward_matrix(f, s, MODEL_SSM_OUT, s->out, y, n);
-        forward_add_residual(f, x, s->out, NULL, n);
+    (void)first, (void)begins;
+    forward_matrix(f, s, MODEL_SSM_IN, s->made, s->norm, n);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        float *z = s->made + i * rows, *made = z + inner;
+        ssm_conv(made, s->state, f->w[MODEL_SSM_CONV], f->w[MODEL_SSM_CONV_BIAS], 0, (int)channels, h);
+        for (size_t k = 0; k < (size_t)h->ssm_heads; k++)
+            ssm_head(y + i * inner + k * dim, heads + k * state, made, made + channels, &w, (int)k, h);
+        ssm_out(y + i * inner, z, f->w[MODEL_SSM_NORM], h);
     }
+    forward_matrix(f, s, MODEL_SSM_OUT, s->out, y, n);
 }
 
 void forward_ssm(struct forward *f)

@@ -62,7 +62,7 @@ static void make(const struct forward *f, struct scratch *s, const struct wkv_to
     }
 }
 
-static void time_mixing(const struct forward *f, struct scratch *s, size_t first, size_t len)
+static void time_mixing(const struct forward *f, struct scratch *s, size_t first, int n, int begins)
 {
     const struct model_hparams *h = f->h;
     const struct wkv_weights w = weights_of(f);
@@ -70,25 +70,17 @@ static void time_mixing(const struct forward *f, struct scratch *s, size_t first
     float *before = s->state, *states = s->state + model_wkv_shifts(h);
     struct wkv_token all = { .r = s->made + part, .k = s->made + 2 * part, .v = s->made + 3 * part, .w = s->made + 4 * part,
                                 .a = s->made + 5 * part, .g = s->made + 6 * part };
-    memset(s->state, 0, (size_t)f->recurrent.state * sizeof *s->state);
-    for (size_t t = 0; t < len; t += FORWARD_TILE) {
-        int n = (int)(len - t < FORWARD_TILE ? len - t : FORWARD_TILE);
-        float *x = f->x + (first + t) * f->d;
-        forward_norm(f, s->norm, x, f->w[MODEL_ATTN_NORM], f->w[MODEL_ATTN_NORM_BIAS], n);
-        forward_probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        make(f, s, &all, t ? before : NULL, n);
-        memcpy(before, s->norm + (size_t)(n - 1) * f->d, f->d * sizeof *before);
-        for (size_t i = 0; i < (size_t)n; i++) {
-            float *mixed = s->made + i * f->d;
-            const struct wkv_token own = { all.r + i * f->d, all.k + i * f->d, all.v + i * f->d,
-                                              all.w + i * f->d, all.a + i * f->d, all.g + i * f->d };
-            wkv_gates(&own, f->values + (first + t + i) * f->d, mixed, &w, h);
-            for (int k = 0; k < h->n_heads; k++)
-                wkv_head(mixed + (size_t)k * dim, states + (size_t)k * dim * dim, &own, &w, k, h);
-        }
-        forward_matrix(f, s, MODEL_WKV_OUTPUT, s->out, s->made, n);
-        forward_add_residual(f, x, s->out, NULL, n);
+    make(f, s, &all, begins ? NULL : before, n);
+    memcpy(before, s->norm + (size_t)(n - 1) * f->d, f->d * sizeof *before);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        float *mixed = s->made + i * f->d;
+        const struct wkv_token own = { all.r + i * f->d, all.k + i * f->d, all.v + i * f->d,
+                                       all.w + i * f->d, all.a + i * f->d, all.g + i * f->d };
+        wkv_gates(&own, f->values + (first + i) * f->d, mixed, &w, h);
+        for (int k = 0; k < h->n_heads; k++)
+            wkv_head(mixed + (size_t)k * dim, states + (size_t)k * dim * dim, &own, &w, k, h);
     }
+    forward_matrix(f, s, MODEL_WKV_OUTPUT, s->out, s->made, n);
 }
 
 void forward_wkv(struct forward *f)

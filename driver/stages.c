@@ -30,9 +30,6 @@
 #define PLAN_SECONDS 5
 #define DAY 86400
 #define WHY 1024
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 enum { HARDWARE, TRACE, PLAN, PACK, STAGES };
 static const struct {
     const char *name, *about;
@@ -351,7 +348,7 @@ static struct js *trace_key(const struct drive *d)
     if (d->max_tokens)
         snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)d->max_tokens);
     js_put(key, JS_STR("the model", d->model_id), JS_STR("the prompts", d->prompts_id), JS_STR("--max-tokens", tokens),
-           JS_STR("--trace-flags", d->trace_flags ? d->trace_flags : ""), JS_STR("the format of traces", TEXT(TRACE_REVISION)));
+           JS_STR("--trace-flags", d->trace_flags ? d->trace_flags : ""), JS_STR("the format of traces", VERSION_TEXT(TRACE_REVISION)));
     return key;
 }
 

@@ -3,9 +3,6 @@
 #include "common/cli/opt.h"
 #include "packer/cmd.h"
 
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
@@ -16,6 +13,6 @@ int main(int argc, char **argv)
         { 0 },
     };
     return opt_main("thermo-pack", "Lay a model out in neuron clusters, hot to cold, as a plan says.", commands,
-                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION)
-                    ", trace revision " TEXT(TRACE_REVISION), argc, argv);
+                    "packed model revision " VERSION_TEXT(PACK_REVISION) ", plan revision " VERSION_TEXT(PLAN_REVISION)
+                    ", trace revision " VERSION_TEXT(TRACE_REVISION), argc, argv);
 }

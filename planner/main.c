@@ -8,9 +8,6 @@
 
 #include <stdio.h>
 
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
@@ -27,7 +24,7 @@ int main(int argc, char **argv)
     kernels_init(0); /* plain ones: which forms of activations a type has is the same in all tiers */
     solve_z3_version(solver, sizeof solver);
     snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s",
-             TEXT(PLAN_REVISION), TEXT(TRACE_REVISION), TEXT(HWDB_REVISION), solver);
+             VERSION_TEXT(PLAN_REVISION), VERSION_TEXT(TRACE_REVISION), VERSION_TEXT(HWDB_REVISION), solver);
     return opt_main("thermo-plan", "Decide, from traces and hardware figures, how a model runs within a memory "
                                    "limit.",
                     commands, version, argc, argv);

@@ -3,9 +3,6 @@
 #include "common/cli/opt.h"
 #include "profiler/cmd.h"
 
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
@@ -24,5 +21,5 @@ int main(int argc, char **argv)
     };
     return opt_main(
         "thermo-profile", "Measure what the planner needs: activations of a model, speeds of a device.", commands,
-        "trace revision " TEXT(TRACE_REVISION) ", hardware database revision " TEXT(HWDB_REVISION), argc, argv);
+        "trace revision " VERSION_TEXT(TRACE_REVISION) ", hardware database revision " VERSION_TEXT(HWDB_REVISION), argc, argv);
 }

@@ -11,9 +11,6 @@
 #else
 #define EDITOR "libedit"
 #endif
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
@@ -28,6 +25,6 @@ int main(int argc, char **argv)
     };
     machine_tune();
     return opt_main("thermo-run", "Run a packed model within a memory limit.", commands,
-                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION) ", line editor " EDITOR,
-                    argc, argv);
+                    "packed model revision " VERSION_TEXT(PACK_REVISION) ", plan revision " VERSION_TEXT(PLAN_REVISION)
+                    ", line editor " EDITOR, argc, argv);
 }

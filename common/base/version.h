@@ -9,4 +9,8 @@
 #define PLAN_REVISION 1
 #define PACK_REVISION 1
 
+/* One of them as text. */
+#define VERSION_STR(x)  #x
+#define VERSION_TEXT(x) VERSION_STR(x)
+
 #endif

@@ -728,15 +728,16 @@ int gguf_open_consumed(const char *path, char *pack, struct gguf **out, struct e
 
 /* --- lookups ----------------------------------------------------------------------------- */
 
-const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
+/* Whichever of n, in the order of their names, has this one. Names come first in keys and in tensors. */
+static const void *find_named(const void *sorted, uint64_t n, const char *name)
 {
-    const struct gguf_priv *p = g->priv;
-    uint64_t lo = 0, hi = g->n_keys;
+    const void *const *of = sorted;
+    uint64_t lo = 0, hi = n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        int c = strcmp(name, p->keys_by_name[mid]->name);
+        int c = strcmp(name, *(const char *const *)of[mid]);
         if (c == 0)
-            return p->keys_by_name[mid];
+            return of[mid];
         if (c < 0)
             hi = mid;
         else
@@ -745,21 +746,14 @@ const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
     return NULL;
 }
 
+const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
+{
+    return find_named(((const struct gguf_priv *)g->priv)->keys_by_name, g->n_keys, name);
+}
+
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name)
 {
-    const struct gguf_priv *p = g->priv;
-    uint64_t lo = 0, hi = g->n_tensors;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        int c = strcmp(name, p->tensors_by_name[mid]->name);
-        if (c == 0)
-            return p->tensors_by_name[mid];
-        if (c < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NULL;
+    return find_named(((const struct gguf_priv *)g->priv)->tensors_by_name, g->n_tensors, name);
 }
 
 const char *gguf_name(const struct gguf *g)

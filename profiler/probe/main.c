@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STR(x) #x
-#define TEXT(x) STR(x)
-
 static int probe(struct hardware *h, int argc, char **argv, struct err *e)
 {
     const char *out = NULL;
@@ -53,7 +50,7 @@ int main(int argc, char **argv)
     struct err e = { 0 };
     opt_begin("thermo-probe");
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        print("thermo-probe " THERMO_VERSION "\nhardware database revision " TEXT(HWDB_REVISION) "\n");
+        print("thermo-probe " THERMO_VERSION "\nhardware database revision " VERSION_TEXT(HWDB_REVISION) "\n");
         return opt_end(0);
     }
     int r = probe(&h, argc, argv, &e);

@@ -268,10 +268,7 @@ int cmd_inspect(int argc, char **argv)
 {
     int json = 0, tensors = 0, n_pos = 0;
     const struct opt opts[] = {
-        { .name = "tensors",
-          .type = OPT_FLAG,
-          .dest = &tensors,
-          .help = "List every dense tensor and every predictor." },
+        { .name = "tensors", .type = OPT_FLAG, .dest = &tensors, .help = "List every dense tensor and every predictor." },
         { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
         { 0 },
     };

@@ -535,13 +535,9 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --published gpt-oss-20b-mxfp4 --tokenizer-from vocabulary.gguf gpt-oss-20b.gguf\n"
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
-    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "olmo2", "exaone4",
-                                         "glm4", "hunyuan-moe", "minimax-m2", "bailingmoe2", "jais2", "muse-glimmer", "smollm3", "granite",
-                                         "granitemoe", "granitehybrid", "glm4moe", "deepseek2", "glm-dsa", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "lfm2", "lfm2moe", "nemotron", "nemotron_h",
-                                         "nemotron_h_moe", "falcon", "opt", "rwkv7", "rwkv6", NULL };
-    _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
+    const char *archs[sizeof families / sizeof *families + 1] = { NULL };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        archs[i] = families[i].arch;
     static const char *const tokenizers[] = { "llama", "rwkv", "unigram", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", "longrope", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

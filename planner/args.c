@@ -104,6 +104,9 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Largest loss of quality by predictors: mean divergence of the next token's distribution from exact "
                   "mode's, as measured in the trace. With --mode auto, the plan is in predicted mode where that is faster; "
                   "without --recall, the plan takes the least recall that stays below it.", .def = "none" },
+        { .name = "always-resident", .type = OPT_FLAG, .dest = &a->always_resident,
+          .help = "Predicted mode: neurons in memory, of each layer's hot prefix, are always computed, and predictors choose among the "
+                  "others alone. At the same --recall less is lost, so a lower one, which reads less, loses as little." },
         { .name = "predictor", .type = OPT_CHOICE, .dest = &a->predictor, .arg = "INPUT",
           .choices = predictor_choices,
           .help = "Predicted mode: predictors that see the FFN's input (ffn), the transformer block's input (block: "
@@ -398,6 +401,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->max_kl = a->max_kl;
     q->prompt_weight = a->prompt_weight >= 0 ? a->prompt_weight : PLAN_PROMPT_WEIGHT;
     q->recall = a->recall;
+    q->always_resident = a->always_resident;
     q->predictor = a->predictor - 1;
     q->kv_f16 = a->kv;
     q->act_q8 = a->act;
@@ -416,11 +420,14 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
         return err_set(e, ERR_USAGE, "--chunk %d is more than the context of %d", q->chunk, planning_context(q, &o->in));
     if (q->chunk && a->prompt_weight >= 0)
         return err_set(e, ERR_USAGE, "--prompt-weight chooses the chunk, which --chunk gives");
-    if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->max_kl >= 0))
-        return err_set(e, ERR_USAGE, "--recall, --max-kl and --predictor belong to predicted mode, not to --mode %s",
+    if (a->always_resident && (q->elastic || q->cost == PLAN_COST_PAPER || q->min_tokens_per_s > 0))
+        return err_set(e, ERR_USAGE, "--always-resident does not go with %s", q->elastic ? "--elastic: what is in memory differs, and the "
+                       "text with it" : q->cost == PLAN_COST_PAPER ? "--cost paper" : "--min-speed: it computes more than what is solved");
+    if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->max_kl >= 0 || a->always_resident))
+        return err_set(e, ERR_USAGE, "--recall, --max-kl, --predictor and --always-resident belong to predicted mode, not to --mode %s",
                        plan_mode_name((enum plan_mode)q->mode));
-    if (q->mode < 0 && a->max_kl < 0 && (a->recall > 0 || a->predictor))
-        return err_set(e, ERR_USAGE, "--recall and --predictor belong to predicted mode: --mode predicted asks for it, "
+    if (q->mode < 0 && a->max_kl < 0 && (a->recall > 0 || a->predictor || a->always_resident))
+        return err_set(e, ERR_USAGE, "--recall, --predictor and --always-resident belong to predicted mode: --mode predicted asks for it, "
                                      "and so does --max-kl, where it is faster");
     if (a->for_pack && (a->form || a->packed || a->down_type || a->cluster_neurons))
         return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --packed, --down-type and "

@@ -11,14 +11,15 @@ struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
     int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons, purpose, elastic;
+    int always_resident;
     int corrections, no_verify;
     double min_speed, recall, max_kl, prompt_weight;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 31
 #define ARGS_LEFT_PART 8 /* of available memory, which others take from, that a limit made of it leaves */
+#define ARGS_ROWS 32
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

@@ -273,7 +273,7 @@ static int says_more(const struct args *a)
     return a->memory || a->cores || a->for_pack || a->down_type || a->cost >= 0 || a->stat >= 0 || a->mode || a->form || a->packed ||
            a->predictor || a->kv >= 0 || a->act >= 0 || a->policy || a->context || a->max_batch >= 0 || a->cluster_neurons ||
            a->corrections || a->min_speed >= 0 || a->recall > 0 || a->max_kl >= 0 ||
-           a->prompt_weight >= 0 || a->batch_weights || a->elastic || a->chunk || a->rlimit != UINT64_MAX;
+           a->prompt_weight >= 0 || a->batch_weights || a->elastic || a->always_resident || a->chunk || a->rlimit != UINT64_MAX;
 }
 
 int cmd_check(int argc, char **argv)

@@ -186,6 +186,9 @@ struct options {
 static int check_options(const struct options *w, const struct args_inputs *in, struct err *e)
 {
     const struct request *q = &in->request;
+    if (q->always_resident && (w->prove || w->certificate || w->smt2))
+        return err_set(e, ERR_USAGE, "--always-resident does not go with --prove, --certificate and --smt2: what is always computed is "
+                                     "known when the plan is solved, and no proof has it");
     if (w->smt2 && (q->n_memory > 1 || q->max_batch > 1))
         return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
     if (q->elastic && (w->certificate || w->each))

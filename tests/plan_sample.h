@@ -25,7 +25,7 @@ static inline void plan_sample(struct plan *p)
     p->layout_hash = layout_hash(&p->layout);
     p->n_parts = 2;
     p->request = (struct plan_request){ .mode = -1, .form = LAYOUT_SPLIT, .packed = 0, .policy = CACHE_LFU, .predictor = -1,
-                                          .prompt_weight = 2.5, .prefill_chunk = 64, .n_weights = 2, .weight = { 3, 2 },
+                                        .always_resident = 1, .prompt_weight = 2.5, .prefill_chunk = 64, .n_weights = 2, .weight = { 3, 2 },
                                         .context = 256, .recall = 0.99, .max_kl = 0.12345678901, .n_cores = 1,
                                         .cores = { { "little", 3 } } };
     if (plan_note(p, &e, "flash has no figure for depth %d", 32) < 0)

@@ -258,6 +258,7 @@ struct plan_request {
     int prefill_chunk;          /* 0: left to the planner */
     char engine[64];            /* the accelerator that was asked for, or "none"; "": left to the planner */
     int elastic;                /* 1: limits share what they can, in groups */
+    int always_resident;        /* 1: predicted mode computes hot prefixes without a prediction */
     int n_weights;              /* 0: tokens of all batch sizes count the same; else as many as each limit has batch sizes */
     int weight[PLAN_MAX_BATCHES]; /* how many tokens are made at each batch size, in proportion: 1 to PLAN_LARGEST_WEIGHT */
     int n_cores;

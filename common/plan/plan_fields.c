@@ -461,6 +461,7 @@ TABLE(predictions, predictions_fields, 0);
 #define LEFT_OPEN .none = (-1)
 
 static const struct plan_field request_fields[] = {
+    ASKED("always_resident", PLAN_BOOL, always_resident, "Predicted mode: neurons of hot prefixes are always computed.", .most = 1),
     EACH("batch_weights", PLAN_WHOLE, plan, request.weight, PLAN_BY_SOLVING, "One for each of a limit's batches, in their order: how many "
          "tokens are made at that batch size, in proportion. What is minimised, and what gap is about, is the sum over batches of weight / "
          "tokens_per_s. Written where there are several; absent: each 1.", OPTIONAL, .many = PLAN_COUNTED, OFTEN(plan, request.n_weights),

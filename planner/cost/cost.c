@@ -302,9 +302,11 @@ static struct cost_flow predicted_flow(const struct inputs *in, const struct lay
 double cost_predictor_bytes(const struct inputs *in, const struct predicted *f, int batch_index, int layer)
 {
     double sum = 0;
-    for (int k = 0; k < in->n_blocks; k++)
+    for (int k = 0; k < in->n_blocks && f->always[layer] < (uint32_t)in->h.n_ff; k++) {
+        const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
         sum += inputs_curve_at(in, batch_index, layer, k)->routed *
-               (double)inputs_predictor_at(in, f->input[layer], layer, k)->bytes;
+               ((double)x->bytes - (double)f->always[layer] * (double)predict_row2_bytes(x->type2, x->rank));
+    }
     return sum;
 }
 

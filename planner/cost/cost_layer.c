@@ -76,7 +76,7 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
         flops += reached * 2.0 * batch * ((selected ? 0 : (double)x->rank * d) + scores * x->rank);
     }
-    if (height && known == (uint32_t)in->h.n_ff) /* nothing is left to predict */
+    if (known == (uint32_t)in->h.n_ff) /* nothing is left to predict */
         return 0;
     if (f->input[layer] != PREDICT_FFN)
         sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);

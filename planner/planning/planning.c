@@ -631,9 +631,12 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
         return plan_note(plan, e, "memory %llu: predicted mode at recall %g, input %s; the mix was not measured: mean KL at "
                                   "most %.3g nats from exact mode, the sum of both, as far as layers' shares add up",
                          memory, l->recall, text, variants_mixed_kl(in, used, n, l->recall));
-    return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt: "
+    double always = 0;
+    for (int k = 0; k < plan->n_layers; k++)
+        always += 100.0 * l->always[k] / plan->n_ff / plan->n_layers;
+    return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt (here %.3g %%): "
                               "mean KL %.3g nats from exact mode, same likeliest token %.2f %%, perplexity x %.4f",
-                     memory, l->recall, row->target, (unsigned long long)row->tokens, row->kl_mean, 100 * row->top1,
+                     memory, l->recall, row->target, (unsigned long long)row->tokens, always, row->kl_mean, 100 * row->top1,
                      row->ppl_ratio);
 }
 
@@ -696,6 +699,41 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
                               "buffers; the runtime looks, and keeps so much less of neurons", engine);
 }
 
+/* The solution's problem once more, with the one variant of its layers, which computes what is in memory of every neuron of an FFN
+ * without a prediction: that is known only now. The residencies stay. */
+static int compute_resident(const struct problem *p, struct planning_chosen *x, struct problem *out, struct err *e)
+{
+    const struct space *s = &p->space;
+    const struct cost_choice *c = &x->choice[0];
+    size_t n = (size_t)s->in->n_layers;
+    signed char *input = malloc(n);
+    uint32_t *always = malloc(n * sizeof *always);
+    struct space_variant one = { PLAN_PREDICTED, c->predicted->recall, input, always, 0, 0 };
+    const struct problem_request q = { .space = { &one, 1, &s->rules[c->rule], s->every }, .policy = (int)p->tables.policy[c->variant],
+                                       .like = p };
+    int r = input && always ? 0 : err_set(e, ERR_NOMEM, "out of memory for variants");
+    for (size_t l = 0; l < n && r == 0; l++) {
+        const struct cost_residency *k = &x->residencies[l];
+        const struct predicted *f = s->predicted[k->variant];
+        uint32_t hot = k->hot[0];
+        for (int i = 1; i < s->shapes.n_parts; i++)
+            hot = k->hot[i] < hot ? k->hot[i] : hot;
+        input[l] = f->input[l];
+        always[l] = input[l] >= 0 && hot > f->always[l] ? hot : f->always[l];
+    }
+    if (r == 0)
+        r = problem_prepare(out, s->in, s->hw, &s->shapes.l, &q, s->notes, e);
+    for (int b = 0; b < x->n_batches && r == 0; b++) {
+        x->choice[b].predicted = out->space.predicted[0];
+        x->choice[b].variant = x->choice[b].rule = 0;
+    }
+    for (size_t l = 0; l < n && r == 0; l++)
+        x->residencies[l].variant = 0;
+    free(input);
+    free(always);
+    return r;
+}
+
 /* A limit whose rest is known. 1: planned; 0: it cannot take the incumbent. */
 static int plan_limit_of(struct problem *p, const struct request *q, const struct incumbent *h, int *chunk, int by_speed,
                          struct limits *lim, const struct plan *plan, struct planning_bound *bound, struct plan_limit *out, struct err *e)
@@ -705,8 +743,14 @@ static int plan_limit_of(struct problem *p, const struct request *q, const struc
     if (r != 1)
         return r;
     int64_t most = x.objective + x.objective / PROMPT_PART;
-    if ((r = reserve_engine(p, q, lim, &x, e)) == 0 && (r = reserve_area(p, q, lim, most, &x, e)) == 0)
-        r = fill_limit(p, lim, &x, plan, out, e);
+    struct problem own = { 0 };
+    if ((r = reserve_engine(p, q, lim, &x, e)) == 0 && (r = reserve_area(p, q, lim, most, &x, e)) == 0) {
+        int resident = q->always_resident && x.choice[0].mode == PLAN_PREDICTED;
+        r = resident ? compute_resident(p, &x, &own, e) : 0;
+        if (r == 0)
+            r = fill_limit(resident ? &own : p, lim, &x, plan, out, e);
+    }
+    problem_done(&own);
     *bound = (struct planning_bound){ x.bound, x.objective, lim->context };
     planning_chosen_done(&x);
     return r < 0 ? r : 1;

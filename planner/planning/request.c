@@ -27,6 +27,7 @@ void request_record(const struct request *q, const struct hw *hw, int n, struct 
                                   .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
                                   .prompt_weight = q->prompt_weight, .prefill_chunk = q->chunk, .n_weights = n > 1 ? n : 0 };
     out->elastic = q->elastic;
+    out->always_resident = q->always_resident;
     snprintf(out->engine, sizeof out->engine, "%.63s", q->engine);
     request_weights(q, out->n_weights, out->weight);
     for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {
@@ -90,6 +91,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->recall = asked->recall;
     out->max_kl = asked->max_kl;
     out->predictor = asked->predictor;
+    out->always_resident = asked->always_resident;
     out->chunk = l->prefill_chunk;
     snprintf(out->engine, sizeof out->engine, "%.63s", asked->engine);
     for (int b = 0; b < l->n_batches; b++)

@@ -33,6 +33,7 @@ struct request {
     double max_kl;                      /* most mean KL against exact mode, nats; < 0: none given. Mode -1 then tries
                                          * predicted mode too, where it is measured to keep this */
     int predictor;                      /* predicted mode: an enum predict_input, or -1: the better */
+    int always_resident;                /* predicted mode: hot prefixes are computed without a prediction */
     int packed;                         /* 0, 1: whether units are padded to blocks; -1: the faster */
     int kv_f16, act_q8;
     int down_type;                      /* a quant_type, or -1 */

@@ -163,6 +163,22 @@ kl=$(sed -n 's/.*the least that was measured is \([0-9.e-]*\),.*/\1/p' "$tmp/why
 check "the quality it names will do" pred --mode predicted --form bundle --max-kl "$(python3 -c "print(float('$kl') * 1.01)")" --out "$tmp/kl.json"
 check "auto stays exact where quality forbids" sh -c '"$@" && ! grep -q "\"mode\": \"predicted\"" "$0"' "$tmp/auto.json" \
     "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite" --memory 24MiB --context 256 --max-kl 1e-12 --out "$tmp/auto.json"
+# What is in memory of each layer is always computed; what else the plan says stays.
+check "hot prefixes always computed" pred --mode predicted --form bundle --recall 0.95 --memory 18MiB --out "$tmp/few.json"
+check "as asked for" pred --mode predicted --form bundle --recall 0.95 --memory 18MiB --always-resident --out "$tmp/resident.json"
+check "check derives every figure of it" pcheck "$tmp/resident.json"
+check "the prefixes are the plan's" python3 -c '
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+x, y = (p["decisions"]["limits"][0] for p in (a, b))
+hot = [l[0][0] for l in y["batches"][0]["hot"]]
+assert hot == [l[0][0] for l in x["batches"][0]["hot"]] and sum(hot) > 0, (hot, x["batches"])
+assert y["exempt"] == [max(h, e) for h, e in zip(hot, x["exempt"])] != x["exempt"], (x["exempt"], y["exempt"])
+assert b["request"]["always_resident"] is True and "always_resident" not in a["request"]' "$tmp/few.json" "$tmp/resident.json"
+check "not in exact mode" status 2 why_pred --mode exact --always-resident
+check "nor without a mode" status 2 why_pred --always-resident
+check "nor with a proof" status 2 why_pred --mode predicted --always-resident --prove
+limits=16MiB,24MiB check "nor where limits share a text" status 2 why_pred --mode predicted --always-resident --elastic
 check "a recall of nothing" status 2 why_pred --recall 0.9
 check "a recall of exact mode" status 2 why_pred --mode exact --recall 0.9
 check "predicted mode without predictors" status 3 refused --memory 18MiB --mode predicted

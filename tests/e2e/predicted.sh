@@ -95,6 +95,29 @@ PY
 }
 check "a plan in predicted mode from the planner" chain bundle --mode predicted --memory 20MiB
 check "planner and runtime agree on its account and floor to the byte" agree
+# What is in memory is always computed: the same bytes whatever the memory, and less is lost at the same recall.
+resident()
+{
+    local solve=("$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --mode predicted --recall 0.9 --context 256
+        --memory 18MiB --for-pack "$tmp/bundle.thermo") all=("$run" logits --model "$tmp/bundle.thermo" --plan "$tmp/resident.json"
+        --tokens "$few" -q)
+    "${solve[@]}" --out "$tmp/few.json" > "$tmp/log" 2>&1 && "${solve[@]}" --always-resident --out "$tmp/resident.json" > "$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; return 1; }
+    "${all[@]}" > "$tmp/want" && "${all[@]}" --memory 64MiB --threads 1 > "$tmp/got" && cmp "$tmp/want" "$tmp/got" &&
+        "${all[@]}" --memory 18MiB --prefill-chunk 3 --io pread > "$tmp/got" && cmp "$tmp/want" "$tmp/got" || return 1
+    head -c 1500 datasets/heldout/heldout.txt > "$tmp/text"
+    for f in few resident; do
+        "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/$f.json" --file "$tmp/text" --ctx 64 --against exact --json -q \
+            > "$tmp/$f.kl" || return 1
+    done
+    python3 - "$tmp/few.kl" "$tmp/resident.kl" << 'PY'
+import json, sys
+a, b = (json.load(open(f))["against"] for f in sys.argv[1:])
+print(a, b)
+assert 0 < b["kl_mean"] < 0.9 * a["kl_mean"], (a, b)
+PY
+}
+check "hot prefixes always computed lose less at the same recall, whatever the memory" resident
 # Below what all predictors take, the planner says which are streamed; the runtime does that and nothing else.
 streams()
 {

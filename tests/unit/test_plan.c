@@ -35,7 +35,8 @@ static int same(const struct plan *a, const struct plan *b)
     const struct plan_request *q = &a->request, *w = &b->request;
     ok = ok && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
          q->predictor == w->predictor && q->context == w->context && q->recall == w->recall && q->max_kl == w->max_kl &&
-         q->prompt_weight == w->prompt_weight && q->prefill_chunk == w->prefill_chunk && q->n_weights == w->n_weights &&
+         q->always_resident == w->always_resident && q->prompt_weight == w->prompt_weight &&
+         q->prefill_chunk == w->prefill_chunk && q->n_weights == w->n_weights &&
          !memcmp(q->weight, w->weight, sizeof q->weight) &&
          q->n_cores == w->n_cores && q->cores[0].n == w->cores[0].n && !strcmp(q->cores[0].name, w->cores[0].name);
     for (int i = 0; ok && i < a->n_limits; i++) {

@@ -336,6 +336,49 @@ static void test_streamed(void)
     hw_free(&hw);
 }
 
+/* What is in memory is always computed: the same residencies, more neurons, less of streamed predictors, and check derives it. */
+static void test_resident(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct request q = request(0);
+    struct notes notes = { 0 };
+    struct plan p[2];
+    struct err e = { 0 };
+    uint64_t low, row = predict_row2_bytes(QUANT_F16, 32), fewer = 0;
+    sample_predictors(&in, PREDICT_FFN, 32, 0.3);
+    for (int k = 0; k < in.n_layers; k++)
+        inputs_predictor_at(&in, PREDICT_FFN, k, 0)->bytes = 1 << 20;
+    CHECK_MSG(planning_floor(&q, &in, &hw, &low, &e) == 0, "%s", e.msg);
+    q.form = LAYOUT_BUNDLE;
+    q.memory[0] = low + (900 << 10);
+    for (q.always_resident = 0; q.always_resident < 2; q.always_resident++) {
+        CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p[q.always_resident], &e) == 0, "%s", e.msg);
+        if (e.code)
+            return;
+        CHECK_MSG(check_plan(&p[q.always_resident], "p", &in, &hw, &notes, &e) == 0, "%s", e.msg);
+    }
+    const struct plan_limit *a = &p[0].limits[0], *b = &p[1].limits[0];
+    int more = 0;
+    for (int k = 0; k < in.n_layers; k++) {
+        uint32_t hot = plan_hot(&p[1], &b->batches[0], k, 0, 0);
+        CHECK(hot == plan_hot(&p[0], &a->batches[0], k, 0, 0) && a->batches[0].streamed[k] == b->batches[0].streamed[k]);
+        CHECK(b->always[k] == (hot > a->always[k] ? hot : a->always[k]));
+        more += b->always[k] > a->always[k];
+        fewer += b->batches[0].streamed[k] ? (b->always[k] - a->always[k]) * row : 0;
+    }
+    CHECK_MSG(more > 0 && fewer > 0 && row == 64, "prefixes %u, %u; always %u, %u; streamed %d, %d; row %llu",
+              plan_hot(&p[1], &b->batches[0], 0, 0, 0), plan_hot(&p[1], &b->batches[0], 1, 0, 0), b->always[0], b->always[1],
+              b->batches[0].streamed[0], b->batches[0].streamed[1], (unsigned long long)row);
+    CHECK_MSG(near(a->batches[0].predicted.read_bytes - b->batches[0].predicted.read_bytes, (double)fewer), "%g and %g, %llu fewer",
+              a->batches[0].predicted.read_bytes, b->batches[0].predicted.read_bytes, (unsigned long long)fewer);
+    CHECK(p[1].request.always_resident == 1 && p[0].request.always_resident == 0);
+    plan_done(&p[0]);
+    plan_done(&p[1]);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 /* Which recall a limit on quality leaves, and what auto makes of it. */
 static void test_quality(void)
 {
@@ -576,6 +619,7 @@ int main(void)
     test_layer();
     test_exhaustive();
     test_streamed();
+    test_resident();
     test_quality();
     test_packed();
     test_whole();

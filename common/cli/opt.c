@@ -206,7 +206,7 @@ static const struct opt_choice_alias *choice_alias(const struct opt *o, const ch
 
 static int set_choice(const struct opt *o, const char *value, struct err *e)
 {
-    char names[256];
+    char names[OPT_CHOICES];
     for (int i = 0; o->choices[i]; i++)
         if (strcmp(o->choices[i], value) == 0) {
             *(int *)o->dest = i;
@@ -218,6 +218,8 @@ static int set_choice(const struct opt *o, const char *value, struct err *e)
         return 0;
     }
     opt_format_choices(o, names, sizeof names);
+    if (strlen(names) > 300)
+        return err_set(e, ERR_USAGE, "--%s '%s': must be one of those that --help lists", o->name, value);
     return err_set(e, ERR_USAGE, "--%s '%s': must be one of %s", o->name, value, names);
 }
 

@@ -44,7 +44,7 @@ void opt_print_wrapped(FILE *f, const char *text, int at, int indent)
 
 static void print_row(FILE *f, const struct opt *o, int short_ok)
 {
-    char head[128], note[512] = "", text[2048], range[80], names[256];
+    char head[128], note[OPT_CHOICES + 256] = "", text[2048], range[80], names[OPT_CHOICES];
     int n = snprintf(head, sizeof head, "  %c%c%s --%s", o->short_name && short_ok ? '-' : ' ',
                      o->short_name && short_ok ? o->short_name : ' ',
                      o->short_name && short_ok ? "," : " ", o->name);

@@ -10,6 +10,7 @@ extern const struct opt opt_common_rows[]; /* --verbose, --quiet, --help */
 
 int opt_has_range(const struct opt *o);
 void opt_format_range(const struct opt *o, char *out, size_t len);
+#define OPT_CHOICES 1024 /* bytes of all choices of an option */
 void opt_format_choices(const struct opt *o, char *out, size_t len);
 const struct opt *opt_find_short(const struct opt *opts, char c);
 

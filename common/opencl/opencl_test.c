@@ -102,9 +102,13 @@ static int check_hidden(struct sample *s, struct err *e)
         (r = opencl_queue_hidden(s->o, &m, gate, &m, up, s->in, 0, s->out, N, MODEL_ACT_SILU, &none, e)) < 0 ||
         (r = opencl_read(s->o, s->out, 0, s->got, 2 * N, e)) < 0 || (r = opencl_queue_wait(s->o, NULL, NULL, e)) < 0)
         return r;
-    for (int i = 0; i < N; i++)
-        if (memcmp(&s->got[i], &s->got[N + i], sizeof *s->got))
+    for (int i = 0; i < N; i++) {
+        uint32_t want, got;
+        memcpy(&want, &s->got[i], sizeof want);
+        memcpy(&got, &s->got[N + i], sizeof got);
+        if (got != want)
             return wrong(s, "an activation", i, 0, (double)s->got[N + i], (double)s->got[i], 0, e);
+    }
     return 0;
 }
 

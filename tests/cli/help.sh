@@ -70,4 +70,6 @@ check "thermo-quantize --help fits the screen" narrow "$program" --help
 check "thermo-quantize --version" prints 0 "^thermo-quantize [0-9]" "$program" --version
 check "thermo-quantize alone" refuses 2 "TYPE are needed" "$program"
 check "thermo-quantize with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
+check "a list of many choices is whole" eval '"$BIN/gguf-make" random --help | grep -q "rwkv6\. Default: llama"'
+check "and an error names --help in its place" says 2 "must be one of those that --help lists" "$BIN/gguf-make" random --arch none x.gguf
 done_testing

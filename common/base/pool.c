@@ -11,6 +11,7 @@
  * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
  * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
  * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits.
+ * The stores are exchanges, for QEMU 7.2 on x86-64 lets an aarch64 load-acquire overtake a store-release.
  *
  * Linux may wake a worker on the caller's processor and leave both there while another is idle: where processors are few it hardly looks
  * for an idle one. (6.18 on two: after a sleep both threads took turns on one for tens of milliseconds, and products of two threads
@@ -228,7 +229,7 @@ static void start(struct pool *p, pool_fn *fn, void *ctx)
     p->fn = fn;
     p->ctx = ctx;
     atomic_store(&p->left, 0);
-    atomic_store(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
+    atomic_exchange(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
         keep_sleepers_off(p);
@@ -242,7 +243,7 @@ static void wait_left(struct pool *p, unsigned joined)
     if (all_left(p, joined) || spin(p, all_left, joined))
         return;
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->caller_sleeps, 1);
+    atomic_exchange(&p->caller_sleeps, 1);
     while (!all_left(p, joined))
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_sleeps, 0);

@@ -292,15 +292,15 @@ def passes(folder):
     last['threads'] = last['classes'][0]['n'] = 1
     last['classes'][1:] = []
     last['io']['queue_depth'] = 1
-    first['io']['queue_depth'] = 16
-    group['threads'], group['queue_depth'] = max(l['threads'] for l in limits), 16
+    depth = first['io']['queue_depth']
+    group['threads'], group['queue_depth'] = max(l['threads'] for l in limits), max(l['io']['queue_depth'] for l in limits)
     for l in limits:
         l['elastic'] = group
     with open(name, 'w', encoding='utf-8') as f:
         json.dump(plan, f)
     s = Serve('--elastic', f'{SMALL}B', '--plan', name, '-v')
-    for to, words in ((SMALL, f'passes by {first["threads"]} threads, 16 reads'), (LARGE, 'passes by 1 threads, 1 reads'),
-                      (SMALL, f'passes by {first["threads"]} threads, 16 reads')):
+    for to, words in ((SMALL, f'passes by {first["threads"]} threads, {depth} reads'), (LARGE, 'passes by 1 threads, 1 reads'),
+                      (SMALL, f'passes by {first["threads"]} threads, {depth} reads')):
         s.say({'memory': to})
         said = log_of(s, 'passes by ')
         if words not in said[-1]:

@@ -73,12 +73,14 @@ static int are_far(double said, double was)
 }
 
 /* For a program that keeps the figures that plans are made of (SUMMARY_DIFFERS). */
-static void say_differs(double said, double was, double tokens)
+static void note(const struct js *j)
 {
     const char *path = getenv(SUMMARY_DIFFERS);
+    const struct js *p = js_get(j, "predicted");
+    double said = num(p, "tokens_per_s"), was = num(js_get(j, "measured"), "tokens_per_s");
     char line[96];
     struct err e;
-    if (!path || !*path || tokens < ENOUGH_TOKENS)
+    if (!path || !*path || js_bool(js_get(p, "valid")) != 1 || num(js_get(j, "decode"), "tokens") < ENOUGH_TOKENS || !are_far(said, was))
         return;
     snprintf(line, sizeof line, "%.3g tokens/s, and the plan said %.3g\n", was, said);
     if (file_replace(path, line, strlen(line), &e) < 0)
@@ -86,7 +88,7 @@ static void say_differs(double said, double was, double tokens)
 }
 
 /* Where the plan is off by more than a fifth, the term that makes most of it, and what to do. */
-static void differs(const struct js *predicted, const struct js *measured, double tokens)
+static void differs(const struct js *predicted, const struct js *measured)
 {
     static const char *const labels[PLAN_TERMS] = { "attention", "the predictor", "the FFN, but for waits,", "waiting for reads",
                                                     "the output head" };
@@ -95,7 +97,6 @@ static void differs(const struct js *predicted, const struct js *measured, doubl
     int slower = was < said, which = -1;
     if (!are_far(said, was))
         return;
-    say_differs(said, was, tokens);
     for (int t = 0; t < PLAN_TERMS; t++) {
         double more = num(m, plan_term_names[t]) - num(p, plan_term_names[t]);
         more = slower ? more : -more;
@@ -144,7 +145,8 @@ static void decode(const struct js *j)
         log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%", num(p, "tokens_per_s"),
                  num(p, "read_bytes") / 1024, 100 * num(p, "hit_rate"));
     if (valid)
-        differs(p, js_get(j, "measured"), num(d, "tokens"));
+        differs(p, js_get(j, "measured"));
+    note(j);
     adapted(js_get(j, "adapt"));
     if (g)
         guesses(g);
@@ -196,9 +198,6 @@ void summary_note(const char *text)
 {
     struct err e;
     struct js *j = js_parse(text, strlen(text), "the summary", &e);
-    const struct js *p = js_get(j, "predicted");
-    double said = num(p, "tokens_per_s"), was = num(js_get(j, "measured"), "tokens_per_s");
-    if (js_bool(js_get(p, "valid")) == 1 && are_far(said, was))
-        say_differs(said, was, num(js_get(j, "decode"), "tokens"));
+    note(j);
     js_free(j);
 }

@@ -8,7 +8,6 @@
 #include "common/base/log.h"
 #include "common/kernels/kernels.h"
 #include "common/plan/plan_fit.h"
-#include "runtime/engine/arena.h"
 
 #include "runtime/inputs.h"
 #include "common/base/machine.h"
@@ -489,7 +488,6 @@ static int add_beside(struct setup *s, struct err *e)
     uint64_t bytes = 0;
     uint64_t arguments = machine_arguments_bytes();
     s->args.beside += s->args.schemas ? schemas_bytes(s->tokenizer, s->pack->h.n_vocab, s->args.schemas) : 0;
-    s->args.beside += arena_slack(0);
     s->args.beside += keys_bytes(s->pack->meta) + (arguments > ARGUMENTS_BYTES ? arguments : 0);
     int r = s->args.beside_of ? s->args.beside_of(s->args.beside_ctx, &s->config, &bytes, e) : 0;
     s->args.beside += bytes;

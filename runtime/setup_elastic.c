@@ -4,11 +4,10 @@
 #include "runtime/setup_impl.h"
 
 #include "common/base/log.h"
+#include "common/base/machine.h"
+#include "common/base/pages.h"
 #include "common/base/size.h"
 #include "common/plan/plan_fit.h"
-
-#include "runtime/engine/arena.h"
-#include "common/base/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +81,7 @@ int setup_elastic_open(struct setup *s, const struct plan *p, const struct plan_
     *l = of;
     x->least = x->now = &x->limit[of - p->limits];
     s->memory_bytes = s->args.elastic;
-    s->args.beside += bytes + 2 * each + arena_slack(1) - arena_slack(0); /* one more: a copy that plan_fit makes */
+    s->args.beside += bytes + 2 * each + pages_small_size(); /* one more: a copy that plan_fit makes; where its cold cache begins */
     return 0;
 }
 

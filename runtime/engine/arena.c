@@ -35,12 +35,6 @@ static uint64_t mapped(const struct budget *b, enum budget_item i)
     return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
 }
 
-size_t arena_slack(int elastic)
-{
-    size_t page = pages_small_size();
-    return (page > PAGE ? page : 0) + (elastic ? page : 0);
-}
-
 /* Offsets of the items; their end. */
 static uint64_t place(const struct budget *b, const enum budget_item *items, int elastic, uint64_t at[N_ITEMS])
 {

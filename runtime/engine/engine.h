@@ -145,7 +145,7 @@ void engine_close(struct engine *g); /* accepts NULL */
 /* An elastic engine, between passes: other neurons stay in memory, with room for others; the arrays are as in choice.hot and choice.cold,
  * which they replace, and outlive the engine. how: NULL, or whose batches, rest, coalesce, io and no_ahead hold from then on, within the
  * engine's choice. Sequences, logits and hidden states stay what they are. When it is back no more memory is
- * taken than the account of the new choice has, and arena_slack; until then no more than the larger of both.
+ * taken than the account of the new choice has, and a page; until then no more than the larger of both.
  * ERR_NOMEM, ERR_LIMIT, and ERR_SYS: nothing has changed. ERR_IO, ERR_FORMAT, ERR_INTR: the memory is the new choice's, and what could
  * not be read is read again by the next pass, which fails where that does. */
 int engine_resize(struct engine *g, const uint32_t *hot, const uint32_t *cold, const struct engine_config *how, struct err *e);

@@ -29,6 +29,12 @@ static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, in
     return b->source->model->layer[layer][ffn_roles[role]];
 }
 
+/* Of an FFN without a gate Up is not read: Gate's rows are the same ones. */
+static int is_packed(const struct build *b, int role)
+{
+    return role != LAYOUT_UP || !b->shapes.l.ungated;
+}
+
 int build_role_changes(const struct build *b, int layer, int role)
 {
     uint32_t from = ffn_tensor(b, layer, role)->type, to = layout_of(&b->shapes, layer)->type[role];
@@ -68,10 +74,10 @@ static int read_matrix(struct work *k, int layer, int block, int role, uint32_t 
     const struct build *b = k->b;
     const struct gguf_tensor *t = ffn_tensor(b, layer, role);
     uint64_t n = t->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
-    int r = source_read(b->source, t, k->matrix[role], n, e);
+    int r = is_packed(b, role) ? source_read(b->source, t, k->matrix[role], n, e) : 0;
     progress_add(&k->progress, n);
     *type = t->type;
-    if (r < 0 || !b->better || !build_role_changes(b, layer, role))
+    if (r < 0 || !b->better || !is_packed(b, role) || !build_role_changes(b, layer, role))
         return r;
     const struct gguf_tensor *u = gguf_tensor(b->better, t->name); /* shapes were compared before */
     n = u->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
@@ -89,7 +95,8 @@ static void ask_next(const struct work *k, size_t n)
     for (int role = 0; role < LAYOUT_ROLES; role++) {
         const struct gguf_tensor *t = ffn_tensor(k->b, (int)(n / blocks), role);
         uint64_t bytes = t->bytes / blocks;
-        source_ask(s, t, n % blocks * bytes, bytes);
+        if (is_packed(k->b, role))
+            source_ask(s, t, n % blocks * bytes, bytes);
     }
 }
 

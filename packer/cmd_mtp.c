@@ -5,6 +5,7 @@
 #include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
+#include "common/model/model_arch.h"
 #include "packer/build.h"
 #include "packer/cmd.h"
 
@@ -56,6 +57,7 @@ static int derive(const struct model *m, struct layout_shapes *out, struct err *
     for (int i = 0; i < LAYOUT_ROLES; i++)
         type[i] = m->layer[0][roles[i]]->type;
     layout_default(&l, LAYOUT_TILES, type);
+    l.ungated = model_arch_is_ungated(m->h.arch);
     if (quant_traits(type[LAYOUT_DOWN])->block_elems > (int)l.cluster_neurons)
         l.cluster_neurons = LAYOUT_TILE;
     return layout_derive(&l, m->h.d_model, m->h.n_ff, out, e);

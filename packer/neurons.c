@@ -196,7 +196,8 @@ static void put_tile(const struct neurons_in *in, const struct layout_part *p, u
     const uint8_t *from = in->down + layout_tile_down_bytes(p, pos);
     uint8_t *down = tile + layout_tile_offset(p, LAYOUT_DOWN, n);
     memcpy(tile, in->gate + pos * gates, n * gates);
-    memcpy(tile + layout_tile_offset(p, LAYOUT_UP, n), in->up + pos * ups, n * ups);
+    if (ups)
+        memcpy(tile + layout_tile_offset(p, LAYOUT_UP, n), in->up + pos * ups, n * ups);
     for (size_t c = 0; c < (size_t)in->d_model; c++)
         memcpy(down + c * piece, from + c * row, piece);
 }

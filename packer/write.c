@@ -254,7 +254,7 @@ static void put_header(const struct writer *w, uint64_t toc_checksum, uint8_t b[
     memcpy(b, PACK_MAGIC, 8);
     bytes_put32(b + 8, PACK_REVISION);
     bytes_put32(b + 12, PACK_HEADER_BYTES);
-    bytes_put64(b + 24, f->h.mtp ? PACK_INCOMPAT_MTP : 0);
+    bytes_put64(b + 24, (f->h.mtp ? PACK_INCOMPAT_MTP : 0) | (l->ungated ? PACK_INCOMPAT_UNGATED : 0));
     bytes_put64(b + 32, w->out.pos);
     bytes_put64(b + 40, w->toc_offset);
     bytes_put32(b + 48, w->n);

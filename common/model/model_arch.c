@@ -151,7 +151,7 @@ static const struct model_arch archs[] = {
                   "has other frequencies: texts differ" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_FUSED, .window_period = MODEL_MAX_LAYERS,
       .period_offset = 1, .longrope = 1 },
-    { .family = { "arcee", "AFM-4.5B", "ReLU^2 without a gate: exactly sparse; packs hold Up twice, as Gate and as Up" },
+    { .family = { "arcee", "AFM-4.5B", "ReLU^2 without a gate: exactly sparse" },
       .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED },
     { .family = { "nemotron", "Minitron, Nemotron-4", "ReLU^2 as in arcee, LayerNorm; no predictors" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK,
@@ -165,16 +165,16 @@ static const struct model_arch archs[] = {
       .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1,
       .expert_width = 1, .shared_expert = 5, .lead = 1, .select_bias = 1, .ffn_up = MODEL_FFN_UP_UNGATED, .ssm = 2, .nope = 1,
       .nope_period = 1, .more_keys = nemotron_h_keys },
-    { .family = { "falcon", "Falcon 7B and 40B", "attention beside the FFN, which has no gate: packs hold Up twice" },
+    { .family = { "falcon", "Falcon 7B and 40B", "attention beside the FFN, which has no gate" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK,
       .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .parallel = 1, .more_keys = layer_norm_keys },
-    { .family = { "opt", "OPT 125M to 66B, but for 350M", "ReLU without a gate: exactly sparse; packs hold Up twice. PowerInfer's files, "
+    { .family = { "opt", "OPT 125M to 66B, but for 350M", "ReLU without a gate: exactly sparse. PowerInfer's files, "
                   "or others with its keys and tensors; no predictors" },
       .act = MODEL_ACT_RELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1,
       .positions = 1, .nope = 1, .nope_period = 1, .qkv_bias = 1, .output_bias = 1, .more_keys = layer_norm_keys },
     { .family = { "rwkv7", "RWKV-7 Goose",
                   "recurrent, with a state of each sequence in the account's `kv`; its FFN is ReLU^2 without a gate: exactly sparse; "
-                  "packs hold Up twice; no predictors" },
+                  "no predictors" },
       .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .wkv = 7,
       .more_keys = rwkv7_keys },
     { .family = { "rwkv6", "RWKV-6 Finch", "as rwkv7; what its FFN gives is weighted by a matrix that stays in memory" },
@@ -210,6 +210,12 @@ const struct model_arch *model_arch_find(const char *name)
         if (!strcmp(name, archs[i].family.arch))
             return &archs[i];
     return NULL;
+}
+
+int model_arch_is_ungated(const char *name)
+{
+    const struct model_arch *a = model_arch_find(name);
+    return a && a->ffn_up == MODEL_FFN_UP_UNGATED;
 }
 
 int model_arch_knows(const struct model_arch *a, const char *key)

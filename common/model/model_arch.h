@@ -59,6 +59,9 @@ struct model_arch {
     const char *const *more_keys; /* that no other knows; NULL: none */
 };
 
+/* Has its FFN no gate, so that one matrix is Gate and Up (MODEL_FFN_UP_UNGATED)? 0 where there is no such architecture. */
+int model_arch_is_ungated(const char *name);
+
 /* NULL: there is no such architecture. */
 const struct model_arch *model_arch_find(const char *name);
 

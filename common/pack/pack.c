@@ -10,6 +10,7 @@
 #include "common/base/version.h"
 #include "common/base/zstream.h"
 #include "common/model/gguf.h"
+#include "common/model/model_arch.h"
 #include "common/pack/pack_format.h"
 #include "common/pack/unit_check.h"
 
@@ -173,7 +174,8 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     p->order_hash = get_hash(b + 80);
     p->layout_hash = get_hash(b + 96);
     h->layout = (struct layout){ .form = (enum layout_form)bytes_le32(b + 112), .packed = (int)bytes_le32(b + 116),
-                                 .block_bytes = bytes_le32(b + 120), .cluster_neurons = bytes_le32(b + 124), .n_kinds = 1 };
+                                 .block_bytes = bytes_le32(b + 120), .cluster_neurons = bytes_le32(b + 124), .n_kinds = 1,
+                                 .ungated = (h->incompat & PACK_INCOMPAT_UNGATED) != 0 };
     for (int i = 0; i < LAYOUT_ROLES; i++)
         h->layout.type[0][i] = bytes_le32(b + 128 + 4 * i);
     h->act = bytes_le32(b + 140);
@@ -446,6 +448,9 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     if (!(h->incompat & PACK_INCOMPAT_MTP) != !p->h.mtp)
         return err_set(e, ERR_FORMAT, "'%s': header field feature_incompat is %llx; bit 0 must be set where the metadata say "
                        "thermocline.mtp, and only there", priv(p)->name, (unsigned long long)h->incompat);
+    if (h->layout.ungated && !model_arch_is_ungated(p->h.arch))
+        return err_set(e, ERR_FORMAT, "'%s': header field feature_incompat is %llx; bit 1 says that FFNs have no gate, which those of '%s' "
+                       "have", priv(p)->name, (unsigned long long)h->incompat, p->h.arch);
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||
         (uint32_t)p->h.n_ff != h->n_ff || (uint32_t)p->h.d_model != h->d_model)
         return err_set(

@@ -19,7 +19,8 @@
 /* A reader ignores unknown bits of compat, refuses those of incompat. */
 #define PACK_INCOMPAT_MTP   1ull      /* one layer that predicts further tokens, which runs beside its model alone */
 #define PACK_COMPAT_KNOWN   0ull
-#define PACK_INCOMPAT_KNOWN PACK_INCOMPAT_MTP
+#define PACK_INCOMPAT_UNGATED 2ull    /* FFNs without a gate: no record has a row of Up */
+#define PACK_INCOMPAT_KNOWN (PACK_INCOMPAT_MTP | PACK_INCOMPAT_UNGATED)
 
 enum pack_kind {
     PACK_META = 1,        /* GGUF header without tensors: the source's keys */

@@ -104,6 +104,8 @@ static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
 {
     if ((unsigned)l->form >= LAYOUT_FORMS)
         return err_set(e, ERR_UNSUPPORTED, "layout form %d is not known", (int)l->form);
+    if (l->ungated != 0 && l->ungated != 1)
+        return err_set(e, ERR_UNSUPPORTED, "layout ungated is %d; 0 or 1 are known", l->ungated);
     if (l->packed != 0 && l->packed != 1)
         return err_set(e, ERR_UNSUPPORTED, "layout packed is %d; 0 or 1 are known", l->packed);
     if (l->block_bytes < 512 || l->block_bytes > 65536 || l->block_bytes & (l->block_bytes - 1))
@@ -129,14 +131,21 @@ static uint32_t group(const struct layout_shape *s, const struct layout_part *p,
     return n * t;
 }
 
-static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], int d_model, int first, int last)
+static int absent(const struct layout_shape *s, int role)
+{
+    return s->ungated && role == LAYOUT_UP;
+}
+
+static void add_roles(const struct layout_shape *s, struct layout_part *p, int d_model, int first, int last)
 {
     p->record_neurons = 1;
     for (int r = 0; r < LAYOUT_ROLES; r++) {
         p->role_offset[r] = ~0u;
-        p->role_bytes[r] = (uint32_t)quant_row_bytes(type[r], (uint64_t)d_model);
+        p->role_bytes[r] = absent(s, r) ? 0 : (uint32_t)quant_row_bytes(s->type[r], (uint64_t)d_model);
     }
     for (int r = first; r <= last; r++) {
+        if (absent(s, r))
+            continue;
         p->role[p->n_roles++] = r;
         p->role_offset[r] = p->record_bytes;
         p->record_bytes += p->role_bytes[r];
@@ -144,17 +153,20 @@ static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], 
 }
 
 /* Gate, Up and Down of t neurons. */
-static int add_tile(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], uint64_t t, int d_model, struct err *e)
+static int add_tile(const struct layout_shape *s, struct layout_part *p, uint64_t t, int d_model, struct err *e)
 {
     uint64_t bytes = 0;
     if (t == 1) {
-        add_roles(p, type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
+        add_roles(s, p, d_model, LAYOUT_GATE, LAYOUT_DOWN);
         return 0;
     }
     for (int r = 0; r < LAYOUT_ROLES; r++) {
-        uint64_t row = quant_row_bytes(type[r], r == LAYOUT_DOWN ? t : (uint64_t)d_model);
+        uint64_t row = quant_row_bytes(s->type[r], r == LAYOUT_DOWN ? t : (uint64_t)d_model);
         if (bytes > UINT32_MAX / 4)
             break;
+        p->role_offset[r] = ~0u;
+        if (absent(s, r))
+            continue;
         p->role[p->n_roles++] = r;
         p->role_offset[r] = (uint32_t)bytes;
         p->role_bytes[r] = (uint32_t)row;
@@ -175,12 +187,12 @@ static int derive_groups(struct layout_shape *s, int d_model, struct err *e)
 {
     int r = 0;
     if (s->form == LAYOUT_TILES) {
-        r = add_tile(&s->part[0], s->type, tile_neurons(s->cluster_neurons, s->type[LAYOUT_DOWN]), d_model, e);
+        r = add_tile(s, &s->part[0], tile_neurons(s->cluster_neurons, s->type[LAYOUT_DOWN]), d_model, e);
     } else if (s->form == LAYOUT_BUNDLE) {
-        add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
+        add_roles(s, &s->part[0], d_model, LAYOUT_GATE, LAYOUT_DOWN);
     } else {
-        add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_GATE);
-        add_roles(&s->part[1], s->type, d_model, LAYOUT_UP, LAYOUT_DOWN);
+        add_roles(s, &s->part[0], d_model, LAYOUT_GATE, LAYOUT_GATE);
+        add_roles(s, &s->part[1], d_model, LAYOUT_UP, LAYOUT_DOWN);
     }
     for (int i = 0; i < s->n_parts; i++)
         s->part[i].neurons_per_unit = group(s, &s->part[i], i == 0 && s->form == LAYOUT_SPLIT);
@@ -221,7 +233,7 @@ static int derive_units(struct layout_shape *s, struct err *e)
 static int derive_kind(const struct layout_shapes *of, int kind, int d_model, struct layout_shape *out, struct err *e)
 {
     const struct layout *l = &of->l;
-    struct layout_shape s = { .form = l->form, .packed = l->packed, .block_bytes = l->block_bytes,
+    struct layout_shape s = { .form = l->form, .packed = l->packed, .ungated = l->ungated, .block_bytes = l->block_bytes,
                               .cluster_neurons = l->cluster_neurons, .n_ff = of->n_ff, .n_parts = of->n_parts,
                               .n_segments = of->n_segments, .n_clusters = of->n_clusters };
     memcpy(s.type, l->type[kind], sizeof s.type);
@@ -289,7 +301,8 @@ struct hash128 layout_hash(const struct layout *l)
 {
     struct hash_room room;
     struct hash *h = hash_new_in(&room);
-    const uint32_t v[5] = { l->n_kinds > 1 ? 2 : 1, (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons };
+    const uint32_t revision = (l->n_kinds > 1 ? 2 : 1) + (l->ungated ? 2 : 0);
+    const uint32_t v[5] = { revision, (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons };
     for (int i = 0; i < 5; i++)
         hash_update_u32(h, v[i]);
     if (l->n_kinds > 1)

@@ -15,6 +15,8 @@
  *              the second page is read only if the gate opens
  *   TILES      part 0 = gate, up, down                                    one segment
  *
+ * An FFN without a gate has one matrix where others have Gate and Up: its rows stand in Gate's place, and no part has Up (ungated).
+ *
  * TILES keeps the source's bytes and order, for dense mode alone: Down is not turned. A record is a tile of t neurons: t rows of
  * Gate, t rows of Up, then of each of the d_model rows of Down the t elements of these neurons, whole quant blocks. t is the largest
  * power of two that divides cluster_neurons, at most LAYOUT_TILE; the last tile may hold fewer neurons, whole quant blocks of Down.
@@ -45,6 +47,7 @@ enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 struct layout {
     enum layout_form form;
     int packed;                    /* 1: units are not padded to blocks */
+    int ungated;                   /* 1: no rows of Up; its type is Gate's */
     uint32_t block_bytes;          /* device block: a power of two, 512..65536; 4096 by default */
     uint32_t cluster_neurons;      /* a multiple of 8, 8..4096 */
     int n_kinds;                   /* numbered in the order of their first layers */
@@ -58,7 +61,7 @@ struct layout_part {
     int role[LAYOUT_ROLES];                /* in storage order within a record */
     uint32_t role_offset[LAYOUT_ROLES];    /* by role number: byte offset within a record; ~0u: not in this part */
     uint32_t role_bytes[LAYOUT_ROLES];     /* by role number: of a row, those of a role follow each other; in a tile Down has
-                                            * d_model of them, of record_neurons elements */
+                                            * d_model of them, of record_neurons elements; ungated Up: 0 */
     uint32_t record_neurons;               /* 1, or of a whole tile */
     uint32_t record_bytes;
     uint32_t neurons_per_unit;             /* a multiple of record_neurons */
@@ -72,7 +75,7 @@ struct layout_part {
 /* Of the layers of one kind. What stands above the types is the same for all kinds. */
 struct layout_shape {
     enum layout_form form;
-    int packed;
+    int packed, ungated;
     uint32_t block_bytes, cluster_neurons;
     int n_ff, n_parts, n_segments;
     uint32_t n_clusters;
@@ -119,7 +122,7 @@ uint32_t layout_most_bytes(const struct layout_shapes *s);
 const struct layout_shape *layout_largest(const struct layout_shapes *s);
 
 /* Identity of a layout: XXH3-128 over u32 revision, form, packed, block_bytes, cluster_neurons, then with one kind (revision 1)
- * type[3], else (revision 2) n_layers and type[n_layers][3]. */
+ * type[3], else (revision 2) n_layers and type[n_layers][3]; ungated the revision is greater by 2. */
 struct hash128 layout_hash(const struct layout *l);
 
 /* Neuron order of one FFN: order[p] = original index of the neuron at pack position p; descending

@@ -331,6 +331,8 @@ static const struct plan_field layout_fields[] = {
     ROW("hash", PLAN_HASH, plan, layout_hash, PLAN_BY_ITSELF, NULL, ALWAYS),
     ROW("packed", PLAN_BOOL, plan, layout.packed, PLAN_BY_FIGURES, "Units are not padded to device blocks.", ALWAYS),
     ROW("types", PLAN_TYPES, plan, layout, PLAN_BY_MODEL, "Rows of Down are stored by neuron; in tiles they are the source's.", ALWAYS),
+    ROW("ungated", PLAN_BOOL, plan, layout.ungated, PLAN_BY_MODEL, "FFNs have no gate: Up's rows are in Gate's place, once. Absent: false.",
+        OPTIONAL),
 };
 TABLE(layout_table, layout_fields, 0);
 

@@ -210,7 +210,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
                             .ffn_factor = hw_correction(hw, HW_FFN), .io_factor = hw_correction(hw, HW_IO) };
     r.gate_ns = cost_product_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
     r.scattered_ns = c->mode == PLAN_PREDICTED ? cost_product_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
-    r.up_ns = cost_product_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
+    r.up_ns = s->ungated ? 0 : cost_product_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     int parts = schedule_row_parts(c->threads), tile = (int)s->part[0].record_neurons;
     r.down_ns = tile > 1 ? cost_tile_down_ns(cost_product_ns(hw, c, type[LAYOUT_DOWN], HW_SEQ, tile, batch, notes), tile, d) :
                            axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);

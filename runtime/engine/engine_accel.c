@@ -129,8 +129,9 @@ static void fill_ffn(const struct engine *g, int layer, int block, uint32_t h, s
     f->gate = (struct accel_matrix){ .data = gate + first->role_offset[LAYOUT_GATE], .type = s->type[LAYOUT_GATE], .n_rows = (int)h,
                                      .n_cols = d,
                                      .row_stride = tiles ? first->role_bytes[LAYOUT_GATE] : first->record_bytes };
-    f->up = (struct accel_matrix){ .data = rest + last->role_offset[LAYOUT_UP], .type = s->type[LAYOUT_UP], .n_rows = (int)h, .n_cols = d,
-                                   .row_stride = tiles ? last->role_bytes[LAYOUT_UP] : last->record_bytes };
+    f->up = s->ungated ? f->gate : (struct accel_matrix){ .data = rest + last->role_offset[LAYOUT_UP], .type = s->type[LAYOUT_UP],
+                                                          .n_rows = (int)h, .n_cols = d,
+                                                          .row_stride = tiles ? last->role_bytes[LAYOUT_UP] : last->record_bytes };
     f->down = (struct accel_matrix){ .data = rest + last->role_offset[LAYOUT_DOWN], .type = s->type[LAYOUT_DOWN],
                                      .n_rows = tiles ? d : (int)h,
                                      .n_cols = tiles ? (int)h : d,

@@ -44,10 +44,12 @@ static int fill_tiles(const struct layout_shape *s, const struct records *r, int
     int t = (int)lp->record_neurons, small = n < t;
     size_t stride = r->per ? r->stride : lp->record_bytes;
     struct accel_matrix *const all[] = { [LAYOUT_GATE] = &f->gate, [LAYOUT_UP] = &f->up };
-    for (int role = LAYOUT_GATE; role <= LAYOUT_UP; role++)
+    for (int role = LAYOUT_GATE; role <= (s->ungated ? LAYOUT_GATE : LAYOUT_UP); role++)
         *all[role] = (struct accel_matrix){ .data = r->at + layout_tile_offset(lp, role, (uint32_t)(small ? n : t)), .type = s->type[role],
                                             .n_rows = n, .n_cols = d, .row_stride = lp->role_bytes[role], .group_rows = small ? 0 : t,
                                             .group_stride = small ? 0 : stride };
+    if (s->ungated)
+        f->up = f->gate;
     f->down = (struct accel_matrix){ .data = r->at + layout_tile_offset(lp, LAYOUT_DOWN, (uint32_t)(small ? n : t)),
                                      .type = s->type[LAYOUT_DOWN], .n_rows = d, .n_cols = n,
                                      .row_stride = layout_tile_down_bytes(lp, (uint32_t)(small ? n : t)), .run_elems = small ? 0 : t,
@@ -67,7 +69,7 @@ static int fill_piece(const struct engine *g, const struct rest_data *p, struct 
     } else {
         f->turned = 1;
         f->gate = rows_of(s, &s->part[0], &gates, LAYOUT_GATE, n, d);
-        f->up = rows_of(s, &s->part[last], &others, LAYOUT_UP, n, d);
+        f->up = s->ungated ? f->gate : rows_of(s, &s->part[last], &others, LAYOUT_UP, n, d);
         f->down = rows_of(s, &s->part[last], &others, LAYOUT_DOWN, n, d);
     }
     f->gate_bias = b->gate ? b->gate + at : NULL;

@@ -155,20 +155,22 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
     return sum;
 }
 
+/* Without a gate Up's products are Gate's, biases and thresholds included. */
 static void flush_ups(struct block *b, struct gather *w)
 {
     size_t n_ff = (size_t)b->shape->n_ff;
     const float *bias = biases_of(b).up;
     if (!w->n)
         return;
-    gathered_rows(b, w, LAYOUT_UP);
+    if (!b->shape->ungated)
+        gathered_rows(b, w, LAYOUT_UP);
     for (int t = 0; t < b->n_tokens; t++) {
         float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * SCHEDULE_GATHER_ROWS;
         for (int i = 0; i < w->n; i++)
             gate[i] = h[w->pos[i]];
-        for (int i = 0; bias && i < w->n; i++)
+        for (int i = 0; bias && !b->shape->ungated && i < w->n; i++)
             up[i] += bias[w->pos[i]];
-        nn_ffn_act(up, gate, up, w->n, b->c->act);
+        nn_ffn_act(up, gate, b->shape->ungated ? gate : up, w->n, b->c->act);
         for (int i = 0; i < w->n; i++)
             h[w->pos[i]] = up[i];
     }
@@ -250,16 +252,18 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
     size_t n_ff = (size_t)b->shape->n_ff;
     const struct pipeline_bias of = biases_of(b);
     struct neuron_tile k = first_tile(b, x);
+    const int ungated = b->shape->ungated;
     _Static_assert(LAYOUT_TILE <= SCHEDULE_GATHER_ROWS, "Up of a tile");
     assert(b->c->dense_mode && !b->pred.on);
     do {
         tile_rows(b, &k, LAYOUT_GATE, b->rows + k.pos, n_ff);
-        tile_rows(b, &k, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
+        if (!ungated)
+            tile_rows(b, &k, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
         for (int t = 0; t < b->n_tokens; t++) {
-            float *h = b->rows + (size_t)t * n_ff + k.pos, *up = w->a + t * SCHEDULE_GATHER_ROWS;
+            float *h = b->rows + (size_t)t * n_ff + k.pos, *up = ungated ? h : w->a + t * SCHEDULE_GATHER_ROWS;
             for (uint32_t i = 0; of.gate && i < k.n; i++)
                 h[i] += of.gate[k.pos + i];
-            for (uint32_t i = 0; of.up && i < k.n; i++)
+            for (uint32_t i = 0; of.up && !ungated && i < k.n; i++)
                 up[i] += of.up[k.pos + i];
             if (of.silence)
                 nn_silence(h, of.silence + k.pos, (int)k.n, b->c->act);
@@ -348,6 +352,7 @@ static void count_active(struct entry *x, uint64_t active, struct counts *c)
 void compute_entries(struct block *b, enum list_id list, const uint32_t *idx, int n, int worker, struct counts *c)
 {
     const struct list *l = &b->list[list];
+    const int role = b->shape->ungated ? LAYOUT_DOWN : LAYOUT_UP; /* whose rows are named; without a gate none are read */
     struct gather w = gather_of(b, worker);
     w.counts = c;
     if (has_tiles(b)) {
@@ -361,7 +366,7 @@ void compute_entries(struct block *b, enum list_id list, const uint32_t *idx, in
     for (int i = 0; i < n; i++) {
         struct entry *x = &l->e[idx[i]];
         if (l->work & DO_UP || is_fused(b, l, x))
-            count_active(x, gather(b, x, l->part, LAYOUT_UP, active_at, &w, flush_ups), c);
+            count_active(x, gather(b, x, l->part, role, active_at, &w, flush_ups), c);
     }
     flush_ups(b, &w);
 }

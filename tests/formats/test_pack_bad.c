@@ -115,6 +115,10 @@ static void forgeries(void)
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "feature_incompat is 1"));
     memcpy(copy, good, good_len);
+    bytes_put64(copy + 24, PACK_INCOMPAT_UNGATED); /* its FFNs have gates */
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT);
+    memcpy(copy, good, good_len);
     bytes_put32(copy + 8, 2);
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 2"));

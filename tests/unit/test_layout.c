@@ -204,6 +204,31 @@ static void tiles(void)
     CHECK(hash_equal(layout_order_hash(NULL, 1, 2, 3), layout_order_hash(source, 1, 2, 3)));
 }
 
+/* No form has rows of Up, the others' lie as they would in a gated FFN, and the layout is another one. */
+static void without_gate(void)
+{
+    const uint32_t q[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0 };
+    struct layout_shape s = { .n_parts = 1 }, t = s;
+    struct err e;
+    for (enum layout_form form = LAYOUT_SPLIT; form < LAYOUT_FORMS; form++) {
+        struct layout l;
+        layout_default(&l, form, q);
+        struct hash128 gated = layout_hash(&l);
+        CHECK(layout_derive_one(&l, 1024, 640, &t, &e) == 0 && !t.ungated);
+        l.ungated = 1;
+        CHECK(layout_derive_one(&l, 1024, 640, &s, &e) == 0 && s.ungated && s.n_parts == t.n_parts && !hash_equal(gated, layout_hash(&l)));
+        const struct layout_part *first = &s.part[0], *last = &s.part[s.n_parts - 1], *was = &t.part[t.n_parts - 1];
+        uint32_t up = was->record_neurons * 576;
+        CHECK(last->role_bytes[LAYOUT_UP] == 0 && last->role_bytes[LAYOUT_DOWN] == was->role_bytes[LAYOUT_DOWN]);
+        CHECK(first->role[0] == LAYOUT_GATE && last->n_roles == was->n_roles - 1 && last->record_bytes == was->record_bytes - up);
+        CHECK(last->role_offset[LAYOUT_DOWN] == was->role_offset[LAYOUT_DOWN] - up && last->role_offset[LAYOUT_UP] == ~0u);
+    }
+    struct layout l;
+    layout_default(&l, LAYOUT_SPLIT, q);
+    l.ungated = 2;
+    CHECK(layout_derive_one(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "ungated is 2"));
+}
+
 static void many_kinds(void)
 {
     static const uint32_t any[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q4_0, QUANT_Q8_0 };
@@ -226,6 +251,7 @@ int main(void)
 {
     kinds();
     many_kinds();
+    without_gate();
     tiles();
     small_records_fill_blocks();
     large_records_pad_or_pack();

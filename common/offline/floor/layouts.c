@@ -2,6 +2,7 @@
 #include "common/offline/floor/layouts.h"
 
 #include "common/kernels/quant.h"
+#include "common/model/model_arch.h"
 #include "common/model/nn.h"
 #include "common/plan/plan.h"
 
@@ -33,6 +34,7 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
         return err_set(e, ERR_USAGE, m->h->down_by_neuron ? "--form tiles: the model has Down by neuron, which every other form keeps" :
                        "--form tiles keeps the source's Down; --down-type does not go with it");
     layout_default(&l, form, m->type[0]);
+    l.ungated = model_arch_is_ungated(m->h->arch);
     for (int i = 0; i < m->n_layers && form != LAYOUT_TILES; i++)
         to.type[i][LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : down_type_of(m, m->type[i][LAYOUT_DOWN], down_type);
     int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])to.type, m->n_layers, e);

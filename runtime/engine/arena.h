@@ -28,8 +28,8 @@ struct arena {
     struct arena_item item[BUDGET_ITEMS];
 };
 
-/* Bytes of an elastic one of this account: whole pages of the system's size, and its cold cache begins at one. It takes a page more than the
- * account has, at most; where the arena ends within a page is in the item process (budget.h). */
+/* Bytes of an elastic one of this account: whole pages of the system's size, and its cold cache begins at one. It takes a page more than
+ * the account has, at most; where the arena ends within a page is in the item process (budget.h). */
 size_t arena_elastic_bytes(const struct budget *b);
 
 /* Maps, touches every page with all threads of the pool, and locks (when lock is set). BUDGET_PROCESS, STACKS and META are not part

@@ -320,8 +320,10 @@ static void clear(struct pipeline *p, const struct pipeline_ffn *f, int n)
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
     int r = prepare(p, layer, f, n, e);
-    if (r < 0)
+    if (r < 0) {
+        p->at_start = NULL; /* whose context is its caller's, and may be gone */
         return r;
+    }
     p->prepared = 0;
     for (int i = 0; i < n; i++) {
         struct block *b = scheduler_block(p->s, i);

@@ -95,7 +95,7 @@ int pipeline_drain(struct pipeline *p, struct err *e);
 int pipeline_poll(struct pipeline *p, struct err *e);
 
 /* The next pipeline_run calls fn(ctx) once, on the calling thread, as its first act when the other threads may work: for what has them wait
- * otherwise. */
+ * otherwise. Where it fails before, nobody calls it. */
 typedef void pipeline_fn(void *ctx);
 void pipeline_at_start(struct pipeline *p, pipeline_fn *fn, void *ctx);
 

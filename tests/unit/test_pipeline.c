@@ -60,9 +60,9 @@ static int run(struct pipeline *p)
     return pipeline_run(p, 1, &f, 1, &s.e);
 }
 
-static struct pipeline *begin(int threads)
+static struct pipeline *begin(int threads, uint32_t hot)
 {
-    s = (struct pipeline_sample){ .threads = threads, .depth = 2, .tokens = 1, .form = LAYOUT_SPLIT, .hot_neurons = { PS_FF, PS_FF } };
+    s = (struct pipeline_sample){ .threads = threads, .depth = 2, .tokens = 1, .form = LAYOUT_SPLIT, .hot_neurons = { hot, hot } };
     ps_open(&s);
     plain = kernels;
     counted = *kernels;
@@ -96,7 +96,7 @@ static double worst(void)
 
 static void test_start(int threads)
 {
-    struct pipeline *p = begin(threads);
+    struct pipeline *p = begin(threads, PS_FF);
     struct start first = { .waits = threads > 1 };
     float out[PS_D];
     pipeline_at_start(p, start, &first);
@@ -104,6 +104,31 @@ static void test_start(int threads)
     CHECK_MSG(worst() < 1e-4, "%g", worst());
     memcpy(out, s.out, sizeof out);
     CHECK(run(p) == 0 && first.calls == 1 && !memcmp(out, s.out, sizeof out)); /* that one alone, and no bit depends on it */
+    end(p);
+}
+
+/* Reads, but says once that it cannot. */
+static struct io_backend lying;
+static int lie(struct io *io, struct io_request *const *r, int n, struct err *e)
+{
+    io->backend = &io_delay_backend;
+    int failed = io->backend->submit(io, r, n, e);
+    return failed < 0 ? failed : err_set(e, ERR_IO, "as if storage took no read");
+}
+
+/* A layer that fails before anybody works takes with it what was to begin: its context may be gone. */
+static void test_start_forgotten(void)
+{
+    struct pipeline *p = begin(2, 16);
+    struct start first = { 0 };
+    lying = io_delay_backend;
+    lying.submit = lie;
+    s.c.io->backend = &lying;
+    pipeline_at_start(p, start, &first);
+    CHECK(run(p) == ERR_IO && first.calls == 0);
+    s.c.io->gave_up = 0; /* all of its reads come */
+    CHECK_MSG(run(p) == 0 && worst() < 1e-4, "%s, %g", s.e.msg, worst());
+    CHECK(first.calls == 0);
     end(p);
 }
 
@@ -117,7 +142,7 @@ static void sleeps(void *ctx, int worker, int n_threads)
 
 static void test_nothing_left(void)
 {
-    struct pipeline *p = begin(2);
+    struct pipeline *p = begin(2, PS_FF);
     struct start first = { 0 };
     const uint32_t all[PS_LAYERS * PS_BLOCKS] = { PS_FF, PS_FF, PS_FF, PS_FF };
     long before = 0, after = 0;
@@ -142,6 +167,7 @@ int main(void)
 {
     test_start(1);
     test_start(2);
+    test_start_forgotten();
     test_nothing_left();
     return test_done();
 }

@@ -609,11 +609,11 @@ void forward_sequences(struct forward *f, forward_tile *tile)
     pool_for(f->pool, (int)f->run->n_sequences, 1, some_sequences, f);
 }
 
-/* What mixes the layer's tokens. */
+/* What mixes the layer's tokens. Blocks of one sublayer have the FFN's stream when they begin. */
 static void mix(struct forward *f)
 {
     f->mixer(f);
-    if (f->run->on_layer && forward_foresees(f->h))
+    if (f->run->on_layer && forward_foresees(f->h) && !model_has_alone(f->h))
         memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
 }
 
@@ -651,6 +651,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             break;
         if (foresees)
             forward_foresee(f);
+        if (foresees && model_has_alone(f->h))
+            memcpy(f->before, f->x, f->n_tokens * f->d * sizeof *f->x);
         for (size_t s = 0; s < run->n_samples; s++)
             forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)run->samples[s] * f->d, f->d);
         if (run->on_op)

@@ -33,11 +33,10 @@ struct forward_layer {
     const float *ffn_rms;        /* [n_samples], sqrt(mean(x^2) + eps) of the residual before ffn_norm */
 };
 
-/* Can experts be foreseen in a model's layers? Where routers are early, they are known anyway, and where blocks have one
- * sublayer nobody asks. */
+/* Can experts be foreseen in a model's layers? Where routers are early, they are known anyway. */
 static inline int forward_foresees(const struct model_hparams *h)
 {
-    return h->n_experts > 0 && !h->early_router && h->n_layers > 1 && !model_has_alone(h);
+    return h->n_experts > 0 && !h->early_router && h->n_layers > 1;
 }
 
 #define FORWARD_TILE 32 /* most tokens that one call of a probe is about */

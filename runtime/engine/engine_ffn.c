@@ -247,21 +247,30 @@ static int finish_experts(struct engine *g, int layer, int n, struct err *e)
     return r < 0 ? r : engine_add_residual(g, g->mix, n, e);
 }
 
-int engine_layer_after(const struct engine *g, int layer)
+int engine_layer_after(const struct engine *g, int layer, int far)
 {
     int i = 0;
     while (layer >= 0 && model_layer_at(&g->h, i) != layer)
         i++;
     i += layer >= 0;
+    while (far && i < model_depth(&g->h) && model_is_lead(&g->h, model_layer_at(&g->h, i)))
+        i++;
     int next = i < model_depth(&g->h) ? model_layer_at(&g->h, i) : -1;
     return next >= 0 && !model_is_lead(&g->h, next) ? next : -1;
+}
+
+/* The layer whose experts are read while this one's are computed: behind blocks of one sublayer, but not behind layers before the experts',
+ * each of which is asked. */
+static int experts_after(const struct engine *g, int layer)
+{
+    return engine_layer_after(g, layer, model_has_alone(&g->h));
 }
 
 /* May experts of layer `next`, or -1, be guessed? To be asked once a pass. */
 static int foresees(struct engine *g, int next, int n)
 {
-    return n <= EXPERT_AHEAD_TOKENS && g->h.n_experts && !g->h.early_router && !model_has_alone(&g->h) && g->c.mode == PLAN_DENSE &&
-           g->h.n_layers > 1 && next >= 0 && pipeline_expects(g->pipe, next);
+    return n <= EXPERT_AHEAD_TOKENS && g->h.n_experts && !g->h.early_router && g->c.mode == PLAN_DENSE && g->h.n_layers > 1 && next >= 0 &&
+           pipeline_expects(g->pipe, next);
 }
 
 /* Which experts a layer will use, from what its router says of the residual stream as it is now: they are read from here on
@@ -291,7 +300,7 @@ static int guess_experts(struct engine *g, int next, int n, struct err *e)
  * of the blocks f[n_f]. */
 static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
 {
-    int next = engine_layer_after(g, layer), r;
+    int next = experts_after(g, layer), r;
     if (!foresees(g, next, n))
         return 0;
     return (r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0 ? r : guess_experts(g, next, n, e);
@@ -299,7 +308,7 @@ static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn
 
 int engine_expect(struct engine *g, int layer, int n, struct err *e)
 {
-    int next = engine_layer_after(g, layer), r;
+    int next = experts_after(g, layer), r;
     if (!foresees(g, next, n))
         return 0;
     return (r = guess_experts(g, next, n, e)) < 0 ? r : pipeline_poll(g->pipe, e);
@@ -330,7 +339,7 @@ static void follow_experts(struct engine *g, int layer, int from, const uint8_t 
     for (int i = 0; i < n_f; i++)
         blocks[i] = (uint16_t)f[i].block;
     if (!n_f && n > EXPERT_AHEAD_TOKENS && n * g->h.n_experts_used >= FOLLOW_CHOICES * g->h.n_experts &&
-        (next = engine_layer_after(g, layer)) >= 0)
+        (next = experts_after(g, layer)) >= 0)
         for (; n_f < g->scratch.blocks; n_f++)
             blocks[n_f] = (uint16_t)n_f;
     pipeline_follow(g->pipe, next, blocks, n_f);

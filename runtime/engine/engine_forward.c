@@ -125,7 +125,7 @@ static int scale(struct engine *g, int layer, int n)
  * is a FFN alone. -1: nobody's. */
 static int hidden_reads(const struct engine *g, int layer)
 {
-    int next = model_is_lead(&g->h, layer) ? engine_layer_after(g, layer) : layer;
+    int next = model_is_lead(&g->h, layer) ? engine_layer_after(g, layer, 0) : layer;
     return next == layer || (next >= 0 && graph_mixer(&g->h, next) == OP_KINDS) ? next : -1;
 }
 

@@ -170,8 +170,9 @@ int engine_add_residual(struct engine *g, const float *v, int n, struct err *e);
 
 /* ---- engine_ffn.c ---- */
 int engine_route(struct engine *g, int layer, int early, int n, struct err *e);
-/* The layer after this one in the order of passes, or -1 where that is one that stays in memory; the first of all after -1. */
-int engine_layer_after(const struct engine *g, int layer);
+/* The layer after this one in the order of passes, or -1 where that is one that stays in memory; the first of all after -1. far: those that
+ * stay in memory are left out. */
+int engine_layer_after(const struct engine *g, int layer, int far);
 
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */

@@ -130,6 +130,26 @@ check "the runtime reads ahead as the plan says, or the command" obeyed "$plan"
 
 # Routers of each layer's own, which are foreseen in part. What a trace says of a text's guesses, the runtime counts on the text (so few
 # tokens, 19 and 4 experts each, that no layer comes to the 64 reads after which it is judged).
+counted() # NAME LAYERS OPTION...: of a text of $tmp/text, by a trace of it and by a run
+{
+    local name=$1 layers=$2
+    shift 2
+    { echo text; sed 's/.*/"&"/' "$tmp/text"; } > "$tmp/one.csv"
+    "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/one.csv" --window-tokens 0 --samples 0 --act-type f32 --out "$tmp/one.h5" \
+        2> "$tmp/log" && "$BIN/thermo-profile" show "$tmp/one.h5" --json > "$tmp/show" || return 1
+    "$run" generate --model "$tmp/$name.thermo" --plan "$tmp/$name.json" --prompt "$(cat "$tmp/text")" -n 1 --temp 0 --prefill-chunk 1 --act f32 --kv f32 \
+        --experts-ahead on --json -q "$@" > "$tmp/run" && python3 - "$tmp/show" "$tmp/run" "$layers" <<'P'
+import json, sys
+show, run = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
+widest = [l["foreseen"][-1] for l in show["layers"] if "foreseen" in l]
+assert len(widest) == int(sys.argv[3]) and show["n_tokens"] == run["tokens"]
+guessed, chosen = sum(w["guessed"] for w in widest), sum(w["chosen"] for w in widest)
+print(f'guessed {run["experts_guessed"]}, of the trace {guessed}; foreseen {run["experts_foreseen"]}, {chosen}; '
+      f'read ahead {run["prefetched"]}, used {run["prefetches_used"]}')
+assert (run["experts_guessed"], run["experts_foreseen"]) == (guessed, chosen) and 0.6 < chosen / guessed < 0.95
+assert 0 < run["prefetches_used"] < run["prefetched"]
+P
+}
 own=(--traces "$tmp/own.h5" --hardware "$hw")
 foretold()
 {
@@ -139,23 +159,29 @@ foretold()
         "$BIN/thermo-plan" check -q "$tmp/own.json" "${own[@]}" > "$tmp/log" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/own.gguf" "${own[@]:0:2}" --plan "$tmp/own.json" --out "$tmp/own.thermo" || return 1
     rows 3 | cut -d" " -f1-7 > "$tmp/text"
-    { echo text; sed 's/.*/"&"/' "$tmp/text"; } > "$tmp/one.csv"
-    "$BIN/thermo-profile" trace -q --model "$tmp/own.gguf" --prompts "$tmp/one.csv" --window-tokens 0 --samples 0 --act-type f32 --out "$tmp/one.h5" \
-        2> "$tmp/log" && "$BIN/thermo-profile" show "$tmp/one.h5" --json > "$tmp/show" || return 1
-    "$run" generate --model "$tmp/own.thermo" --plan "$tmp/own.json" --prompt "$(cat "$tmp/text")" -n 1 --temp 0 --prefill-chunk 1 --act f32 --kv f32 \
-        --experts-ahead on --json -q > "$tmp/run" && python3 - "$tmp/show" "$tmp/run" <<'P'
-import json, sys
-show, run = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
-widest = [l["foreseen"][-1] for l in show["layers"] if "foreseen" in l]
-assert len(widest) == 4 and show["n_tokens"] == run["tokens"]
-guessed, chosen = sum(w["guessed"] for w in widest), sum(w["chosen"] for w in widest)
-print(f'guessed {run["experts_guessed"]}, of the trace {guessed}; foreseen {run["experts_foreseen"]}, {chosen}; '
-      f'read ahead {run["prefetched"]}, used {run["prefetches_used"]}')
-assert (run["experts_guessed"], run["experts_foreseen"]) == (guessed, chosen) and 0.6 < chosen / guessed < 0.95
-assert 0 < run["prefetches_used"] < run["prefetched"]
-P
+    counted own 4
 }
 check "a trace's counts of foreseen experts are the runtime's on the same text" foretold
+
+# Blocks of one sublayer: five have experts, and what mixes tokens lies between them.
+blocks=(--traces "$tmp/blocks.h5" --hardware "$hw")
+between()
+{
+    "$BIN/gguf-make" random -q --vocab 260 --context 512 --arch nemotron_h_moe --layers 12 --d-model 256 --heads 4 --kv-heads 2 --head-dim 64 --ff 512 \
+        --experts 16 --experts-used 4 --delta-heads 4 --delta-dim 64 --type q8_0 "$tmp/blocks.gguf" &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/blocks.gguf" --prompts "$tmp/p.csv" --max-tokens 600 --window-tokens 0 --samples 0 --out "$tmp/blocks.h5" 2> "$tmp/log" &&
+        "$BIN/thermo-plan" solve -q "${blocks[@]}" --memory 27MiB --context 512 --mode dense --cores mid=2,big=0,little=0 --out "$tmp/blocks.json" > "$tmp/log" &&
+        "$BIN/thermo-plan" check -q "$tmp/blocks.json" "${blocks[@]}" > "$tmp/log" &&
+        "$BIN/thermo-pack" pack -q --model "$tmp/blocks.gguf" "${blocks[@]:0:2}" --plan "$tmp/blocks.json" --out "$tmp/blocks.thermo" || return 1
+    echo "abc def ghi jkl" > "$tmp/text"
+    counted blocks 5 || return 1
+    local ahead
+    for ahead in on off; do
+        "$run" logits -q --model "$tmp/blocks.thermo" --plan "$tmp/blocks.json" --tokens "$(seq -s, 3 60)" --prefill-chunk 1 --experts-ahead $ahead > "$tmp/ahead.$ahead" || return 1
+    done
+    cmp "$tmp/ahead.on" "$tmp/ahead.off"
+}
+check "blocks of one sublayer: experts of the next are foreseen, counts and bits" between
 
 prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
 {

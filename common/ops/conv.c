@@ -35,5 +35,7 @@ void conv_need(const struct model_hparams *h, int layer, struct op_need *out)
     out->made = 4 * d; /* b, c and x, outputs */
     out->states = 1;
     out->state = (uint64_t)(h->conv_width - 1) * d;
+    out->moves = d; /* inputs of the convolution */
+    out->held = (uint64_t)(h->conv_width - 1) * CONV_CHANNELS;
     out->state_flops = 2 * (uint64_t)h->conv_width * d;
 }

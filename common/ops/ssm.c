@@ -62,5 +62,8 @@ void ssm_need(const struct model_hparams *h, int layer, struct op_need *out)
     out->made = (uint64_t)model_ssm_rows(h) + inner; /* z, channels and dt, outputs */
     out->states = 1;
     out->state = (uint64_t)(h->conv_width - 1) * (uint64_t)model_ssm_channels(h) + inner * state;
+    out->moves = (uint64_t)model_ssm_channels(h) + (uint64_t)h->ssm_heads; /* inputs of the convolution, dt */
+    const uint64_t head = inner / (uint64_t)h->ssm_heads * state, inputs = (uint64_t)(h->conv_width - 1) * CONV_CHANNELS;
+    out->held = head > inputs ? head : inputs;
     out->state_flops = 5 * inner * state;
 }

@@ -59,9 +59,14 @@ int budget_add_dense(struct budget_model *m, enum model_role role, uint64_t byte
     return 0;
 }
 
+uint64_t budget_block_bytes(const struct layout_shapes *s)
+{
+    return s->l.block_bytes ? s->l.block_bytes : 4096; /* no layout is known yet */
+}
+
 uint64_t budget_row_buffer(const struct layout_shapes *s, uint64_t row_bytes)
 {
-    uint64_t block = s->l.block_bytes ? s->l.block_bytes : 4096; /* no layout is known yet */
+    uint64_t block = budget_block_bytes(s);
     return (row_bytes + block - 1) / block * block + block;
 }
 

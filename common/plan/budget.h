@@ -123,6 +123,7 @@ int budget_add_dense(struct budget_model *m, enum model_role role, uint64_t byte
  * takes of BUDGET_DENSE, and of BUDGET_STACKS for all tables; whether the table is not in memory by this choice. */
 #define BUDGET_ROW_BUFFERS 32
 #define BUDGET_ROW_LANES   4
+uint64_t budget_block_bytes(const struct layout_shapes *s);
 uint64_t budget_row_buffer(const struct layout_shapes *s, uint64_t row_bytes);
 uint64_t budget_table_stream(const struct budget_model *m, const struct budget_table *t);
 int budget_streams(const struct budget_model *m, const struct budget_choice *c, const struct budget_table *t);

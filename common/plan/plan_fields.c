@@ -295,7 +295,8 @@ static const struct plan_field limit_fields[] = {
     WITHIN("guesses", guesses, plan_limit, guesses, "Passes over tokens of one sequence that follow each other, as guesses of further "
            "tokens are held against (docs/speculation.md), at batch 1: (M30) of docs/cost-model.md. The runtime makes as many guesses as "
            "are fastest by these times. Linear between two of tokens. Absent: not predicted (of a description instead of a trace; of a "
-           "device that was not measured with many tokens; of recurrent layers), or not stated.", OPTIONAL, .has = has_guesses),
+           "device that was not measured with many tokens; of recurrent layers that take no token back), or not stated.", OPTIONAL,
+           .has = has_guesses),
     OBJECT("io", io, NULL, ALWAYS),
     ROW("kv", PLAN_NAME, plan_limit, kv_f16, PLAN_BY_MODEL, NULL, .names = kv_name, .most = 1),
     ROW("max_batch", PLAN_WHOLE, plan_limit, max_batch, PLAN_BY_MODEL, NULL, .least = 1, .most = BUDGET_MAX_BATCH),

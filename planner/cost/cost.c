@@ -662,12 +662,12 @@ double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r,
     return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - l->predict_ns;
 }
 
-void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
-                 struct plan_figures *out)
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_lookups *rows, const struct cost_flow *flows,
+                 int n_layers, struct plan_figures *out)
 {
     double dense = head_ns, ffn = 0, io = 0, lookups = 0, reads = 0;
     out->head_ns = head_ns;
-    out->read_bytes = 0;
+    out->read_bytes = rows->bytes;
     for (int i = 0; i < n_layers; i++) {
         const struct plan_layer_figures *f = &out->layers[i];
         dense += f->attention_ns + f->predict_ns;

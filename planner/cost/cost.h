@@ -54,7 +54,7 @@ double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_lookahead_ns(const struct plan_layer_figures *f);
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
 
-int cost_kv_times(int tokens); /* that K and V are read for so many, (M30) */
+int cost_kv_times(int tokens); /* that K and V are read for so many of one sequence, (M30) */
 
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
@@ -71,6 +71,9 @@ int cost_rotated(const struct model_hparams *h, int layer);
 
 /* --- From tables to those equations --- */
 
+/* Tokens of a step: of as many sequences; of one, one after the other; and behind the first they are drafts, (M30). */
+enum cost_tokens { COST_SEQUENCES, COST_PROMPT, COST_DRAFTS };
+
 /* Global choices, one value per plan limit. */
 struct cost_choice {
     enum plan_mode mode;
@@ -86,7 +89,7 @@ struct cost_choice {
     int act_q8, kv_f16, context;
     int stream_tables;              /* 1: rows of embeddings are read, (M37) */
     int only_batch;                 /* as in struct limits */
-    int consecutive;                /* 1: a step's tokens are one sequence's, one after the other, (M30) */
+    enum cost_tokens tokens;        /* whose a step's are */
     const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
     uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
     enum plan_work work;            /* what else it computes; nothing without it */
@@ -243,10 +246,13 @@ void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struc
 void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
                       int layer, struct cost_layer *l, struct notes *notes);
 
-/* (M37) of a step of `batch` tokens, which is part of the head's time: reads of rows, and the time of one. 0: tables are in memory. */
-double cost_table_rows_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch, double *reads,
-                          double *each_ns);
+/* (M37) of `batch` tokens: reads of rows, their bytes and time. All 0: tables are in memory. */
+struct cost_lookups {
+    double reads, bytes, ns;
+};
+struct cost_lookups cost_lookups_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch);
 
+/* With (M37), by the measured cost model. */
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes);
 
@@ -286,9 +292,9 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
 double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
                         const struct cost_flow *f, const struct cost_cold *cold);
 
-/* Paper model, (2) and (6) over whole sums; measured model, (M10). flows: [n_layers]. Fills everything of `out`
- * but layers, which it reads. */
-void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
-                 struct plan_figures *out);
+/* Paper model, (2) and (6) over whole sums; measured model, (M10). head_ns: with the lookups' time. flows: [n_layers]. Fills everything of
+ * `out` but layers, which it reads. */
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_lookups *rows, const struct cost_flow *flows,
+                 int n_layers, struct plan_figures *out);
 
 #endif

@@ -21,8 +21,12 @@ static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *
     double positions = cost_positions(h, layer, c->context);
     struct op_need need;
     ops_mixer(h, layer, &need);
-    int times = c->consecutive && need.planes ? cost_kv_times(batch) : batch;
+    int times = c->tokens == COST_DRAFTS ? cost_kv_times(batch) : c->tokens == COST_PROMPT && need.states ? 1 : batch;
     struct kv k = { cost_kv_bytes(&need, times, positions, c->kv_f16), cost_kv_flops(&need, batch, positions), 0 };
+    if (c->tokens == COST_DRAFTS && need.states) {
+        k.bytes = cost_states_bytes(batch, (double)need.state, (double)need.moves);
+        k.flops = cost_states_flops(batch, (double)need.state_flops);
+    }
     if (r->attend_ns > 0 && need.heads)
         k.attend_ns = cost_attend_ns(positions, need.heads, r->attend_ns, k.bytes, r->threads, batch);
     else if (r->f_cpu > 0)
@@ -272,26 +276,35 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     *out = l;
 }
 
-double cost_table_rows_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch, double *reads,
-                          double *each_ns)
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+struct cost_lookups cost_lookups_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, int batch)
 {
     const struct budget_choice by = { .stream_tables = c->stream_tables };
-    double sum = 0;
-    *reads = *each_ns = 0;
-    for (int i = 0; i < in->budget.n_tables; i++) {
-        if (!budget_streams(&in->budget, &by, &in->budget.table[i]))
+    const uint64_t block = budget_block_bytes(&in->budget.shapes);
+    struct cost_lookups o = { 0 };
+    for (int i = 0; i < in->budget.n_tables && c->model != PLAN_COST_PAPER; i++) {
+        const struct budget_table *t = &in->budget.table[i];
+        if (!budget_streams(&in->budget, &by, t))
             continue;
+        double bytes = cost_row_bytes((double)t->row_bytes, (double)block, (double)common_divisor(t->row_bytes, block));
         const struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .lanes = 1, .core_class = -1,
-                                   .block_bytes = budget_row_buffer(&in->budget.shapes, in->budget.table[i].row_bytes),
-                                   .range_bytes = in->budget.table[i].rows * in->budget.table[i].row_bytes,
+                                   .block_bytes = (uint64_t)bytes, .range_bytes = t->rows * t->row_bytes,
                                    .queue_depth = batch < BUDGET_ROW_BUFFERS ? batch : BUDGET_ROW_BUFFERS };
         double bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
-        *each_ns = bw > 0 ? 1e9 * (double)q.block_bytes / bw : 0;
-        *reads += batch;
-        sum += cost_lookup_ns(batch, *each_ns);
+        o.reads += batch;
+        o.bytes += batch * bytes;
+        o.ns += cost_lookup_ns(batch, bw > 0 ? 1e9 * bytes / bw : 0);
     }
-    *each_ns = *reads > 0 ? sum / *reads : 0;
-    return sum;
+    return o;
 }
 
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
@@ -305,8 +318,7 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
         return ns;
     ns += given ? cost_engine_products_ns(hw, c, &head, 1, batch) : cost_start_ns(1, r->start_ns);
     ns += cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
-    double reads, each_ns;
-    return ns * hw_correction(hw, HW_HEAD) + cost_table_rows_ns(hw, in, c, batch, &reads, &each_ns);
+    return ns * hw_correction(hw, HW_HEAD) + cost_lookups_of(hw, in, c, batch).ns;
 }
 
 /* Of all layers: what they keep in memory. */

@@ -241,6 +241,7 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
     struct cost_prompt one = { 0 };
     double tokens = 0, attention = 0;
     c.context = context;
+    c.tokens = COST_PROMPT;
     c.height = share.neurons;
     c.work = share.work;
     if (!need)
@@ -258,6 +259,9 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
         one.attention_ns += attention;
         (p.rest ? add_whole : add_ffn)(&p, layout_of(s, l), rate, &need[l], &residencies[l], attention, &one);
     }
+    const struct cost_lookups rows = cost_lookups_of(hw, in, &c, n);
+    one.wait_ns += rows.ns;
+    one.read_bytes += rows.bytes;
     add_times(&one, times, o);
     free(need);
     free(rates);

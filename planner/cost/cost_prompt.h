@@ -15,7 +15,9 @@
  * thread's work and one of D buffers from the beginning of its read to the end of its sum. The first D buffers are read before, while
  * neurons in memory are computed and, where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of
  * one are read while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait. (M36), where the
- * pass leaves it the neurons that are not in memory, is in place of their (M1) and of (M28): cost_rest.h. */
+ * pass leaves it the neurons that are not in memory, is in place of their (M1) and of (M28): cost_rest.h.
+ *
+ * Rows of embeddings that are not in memory, (M37) of n tokens, are waited for as if nothing hid their reads. */
 #include "planner/cost/cost.h"
 
 struct cost_prompt {

@@ -21,7 +21,7 @@ static void choose(const struct plan *p, const struct plan_limit *l, struct pass
     }
 }
 
-/* (M35): by the threads of one token's pass. */
+/* (M35): by the threads of one token's pass. Such a layer has attention, whatever the model's last has. */
 static int layer_ns(const struct problem *pr, const struct plan *p, const struct plan_limit *l, double *out, struct err *e)
 {
     const struct space *s = &pr->space;
@@ -31,6 +31,8 @@ static int layer_ns(const struct problem *pr, const struct plan *p, const struct
     struct cost_rates rates;
     struct cost_layer cl;
     int last = in->n_layers - 1;
+    while (last > 0 && model_is_recurrent(&in->h, last))
+        last--;
     const struct layout_shape *shape = layout_of(&s->shapes, last);
     planning_choice(p, l, &l->batches[0], &c);
     c.mode = PLAN_DENSE;

@@ -178,9 +178,9 @@ static void finish(const struct problem *pr, const struct plan_limit *l, const s
     const struct predicted *f = c->predicted;
     const int longest = q->n - 1;
     v[V_t_head] = l->batches[0].predicted.head_ns, v[V_t_step] = v[V_t_head] + v[V_t_layers], v[V_s] = cost_speed(v[V_t_step]);
-    v[V_t_lookup] = cost_table_rows_ns(pr->space.hw, pr->space.in, c, 1, &v[V_lookup_reads], &v[V_t_row_read]);
-    if (!(v[V_lookup_reads] > 0))
-        v[V_t_lookup] = v[V_lookup_reads] = v[V_t_row_read] = NAN;
+    const struct cost_lookups rows = cost_lookups_of(pr->space.hw, pr->space.in, c, 1);
+    if (rows.reads > 0)
+        v[V_t_lookup] = rows.ns, v[V_lookup_reads] = rows.reads, v[V_t_row_read] = rows.ns / rows.reads, v[V_V_lookup] = rows.bytes;
     if (s->l.form == LAYOUT_TILES)
         v[V_tau_tiles] = r->down_ns, v[V_t] = s->kind[0].part[0].record_neurons;
     else

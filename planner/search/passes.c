@@ -16,9 +16,7 @@ static int lengths(const struct problem *p, const struct cost_choice *c, const s
     const struct inputs *in = p->space.in;
     int n = 0, looks_up = space_looks_up_any(&p->space);
     if (c->model == PLAN_COST_PAPER || !cost_prompt_known(p->space.hw) || !in->consecutive ||
-        (looks_up && !space_has_lists(in, l->mode)))
-        return 0;
-    if (model_has_states(&in->h))
+        (looks_up && !space_has_lists(in, l->mode)) || !ops_take_back(&in->h))
         return 0;
     while (n < PLAN_PASSES && inputs_batch_sizes[n] <= l->prefill_chunk && inputs_batch_sizes[n] <= l->context)
         n++;
@@ -98,7 +96,7 @@ static int price(struct view *v, const struct passes_choices *choices, const str
     *out = (struct plan_guesses){ .n = 1, .tokens = { 1 }, .pass_ns = { step->step_ns }, .read_bytes = { step->read_bytes } };
     for (int b = 1; b < v->most && r == 0; b++) {
         struct cost_choice c = choices->of[b];
-        c.consecutive = 1;
+        c.tokens = COST_DRAFTS;
         c.predicted = v->own.space.predicted[0];
         if ((r = problem_predict(&v->own, &c, b, residencies, &f, e)) < 0)
             break;

@@ -12,8 +12,8 @@ struct passes_choices {
 
 /* Times and bytes of passes over 1, 2, 4 ... 16 tokens, as many as a chunk and the context hold and the trace has steps of: out->n, and 0
  * where that is less than 2, or device, trace or model do not tell: by the paper's equations, without figures of many tokens
- * (cost_prompt_known), without maps where neurons are looked up, of recurrent layers, which take no token back. What guesses bring is
- * filled in, too. p: of the limit's mode and predictors as its only variant; tables are not needed. residencies[n_layers]. l:
+ * (cost_prompt_known), without maps where neurons are looked up, of recurrent layers that take no token back (ops_take_back). What guesses
+ * bring is filled in, too. p: of the limit's mode and predictors as its only variant; tables are not needed. residencies[n_layers]. l:
  * batches[0].predicted is filled in. ERR_NOMEM, or an error of the trace. */
 int passes_of(const struct problem *p, const struct passes_choices *choices, const struct cost_residency *residencies,
               const struct plan_limit *l, struct plan_guesses *out, struct err *e);

@@ -105,8 +105,9 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
                                 miss_tables_at(&p->tables, own.variant, batch_index, l), &residencies[l]);
         out->layers[l] = cost_figures(&own, rate, &cl, &flows[l]);
     }
+    const struct cost_lookups rows = cost_lookups_of(s->hw, in, c, batch);
     if (r == 0)
-        cost_totals(c, batch, cost_head_ns(s->hw, in, c, rates, batch, s->notes), flows, in->n_layers, out);
+        cost_totals(c, batch, cost_head_ns(s->hw, in, c, rates, batch, s->notes), &rows, flows, in->n_layers, out);
     free(rates);
     free(flows);
     return r;
@@ -169,6 +170,7 @@ int problem_prompt(const struct problem *p, const struct cost_choice *c, const s
     }
     alone.height = 0;
     alone.work = first.work;
+    alone.stream_tables = 0; /* rows are with the passes */
     if (r == 0 && (r = cost_rates_new(s->hw, s->in, &s->shapes, &alone, 1, &rates, s->notes, e)) == 0) {
         o.head_ns = cost_head_ns(s->hw, s->in, &alone, rates, 1, s->notes);
         *out = o;

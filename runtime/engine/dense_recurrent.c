@@ -16,6 +16,13 @@ struct recurrent {
     int layer, n, n_seqs;
     int seqs[BUDGET_MAX_BATCH], n_of[BUDGET_MAX_BATCH]; /* and how many */
     float *channels, *z, *out, *low, *gates;
+    /* What moves a state on by token t: its convolution's channels [from, to), which come first; a head's matrix, of head_floats. */
+    int n_channels, heads;
+    size_t head_floats;
+    void (*convolve)(const struct recurrent *r, size_t t, float *state, int from, int to);
+    void (*head)(const struct recurrent *r, size_t t, float *s, int head);
+    /* Beside the convolution's inputs, what a head of the token needs for that, to kept[n_channels] on. */
+    void (*keep)(const struct recurrent *r, size_t t, float *kept, int head);
 };
 
 static void find_sequences(struct recurrent *s)
@@ -71,35 +78,87 @@ static void hold_inputs(float *to_hold, float *state, size_t channels, int from,
     }
 }
 
-/* ---- gated delta nets ---- */
+/* ---- convolutions and heads ---- */
 
-/* Item i: some channels of a sequence, all its tokens. */
+static int pieces_of(int channels)
+{
+    return (channels + CONV_CHANNELS - 1) / CONV_CHANNELS;
+}
+
+/* Item i: some channels of a sequence, all its tokens. What is kept of one is its input, the newest that the state has. */
 static void convolve(void *ctx, int begin, int end, int worker)
 {
     const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t channels = (size_t)model_delta_channels(h);
-    int pieces = (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS);
+    const int width = r->cpu->c.h->conv_width, pieces = pieces_of(r->n_channels);
+    size_t channels = (size_t)r->n_channels;
     for (int i = begin; i < end; i++) {
         int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS, k = 0;
-        int to = from + CONV_CHANNELS < (int)channels ? from + CONV_CHANNELS : (int)channels;
+        int to = from + CONV_CHANNELS < r->n_channels ? from + CONV_CHANNELS : r->n_channels;
         float *state = state_of(r->cpu, r->layer, seq), *to_keep = NULL;
+        size_t bytes = (size_t)(to - from) * sizeof *state;
         for (int t = 0; t < r->n; t++) {
             if (r->tokens[t].seq != seq)
                 continue;
             to_keep = kept(r, i / pieces, k);
             if (to_keep && k == 1)
-                hold_inputs(held(r->cpu, worker), state, channels, from, to, h->conv_width, 0);
-            if (to_keep)
-                memcpy(to_keep + from, r->channels + (size_t)t * channels + from, (size_t)(to - from) * sizeof *state);
+                hold_inputs(held(r->cpu, worker), state, channels, from, to, width, 0);
             k++;
-            for (int j = 0; r->tokens[t].pos == 0 && j + 1 < h->conv_width; j++)
-                memset(state + (size_t)j * channels + from, 0, (size_t)(to - from) * sizeof *state);
-            delta_conv(r->channels + (size_t)t * channels, state, cpu_vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
+            for (int j = 0; r->tokens[t].pos == 0 && j + 1 < width; j++)
+                memset(state + (size_t)j * channels + from, 0, bytes);
+            r->convolve(r, (size_t)t, state, from, to);
+            if (to_keep)
+                memcpy(to_keep + from, state + (size_t)(width - 2) * channels + from, bytes);
         }
         if (to_keep)
-            hold_inputs(held(r->cpu, worker), state, channels, from, to, h->conv_width, 1);
+            hold_inputs(held(r->cpu, worker), state, channels, from, to, width, 1);
     }
+}
+
+/* Item i: a head of a sequence, all its tokens. */
+static void move_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    size_t first = (size_t)(r->cpu->c.h->conv_width - 1) * (size_t)r->n_channels;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / r->heads], head = i % r->heads, k = 0;
+        float *s = state_of(r->cpu, r->layer, seq) + first + (size_t)head * r->head_floats, *to_keep = NULL;
+        for (int t = 0; t < r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            to_keep = kept(r, i / r->heads, k);
+            if (to_keep && k == 1)
+                memcpy(held(r->cpu, worker), s, r->head_floats * sizeof *s);
+            if (to_keep)
+                r->keep(r, (size_t)t, to_keep + r->n_channels, head);
+            k++;
+            if (r->tokens[t].pos == 0)
+                memset(s, 0, r->head_floats * sizeof *s);
+            r->head(r, (size_t)t, s, head);
+        }
+        if (to_keep)
+            memcpy(s, held(r->cpu, worker), r->head_floats * sizeof *s);
+    }
+}
+
+static void run_convolutions(const struct cpu *c, struct recurrent *s)
+{
+    int items = s->n_seqs * pieces_of(s->n_channels);
+    uint64_t work = (uint64_t)s->n * (uint64_t)s->n_channels * 4 * (uint64_t)c->c.h->conv_width;
+    pool_for(c->c.pool, items, cpu_piece_of(c, items, work), convolve, s);
+}
+
+static void run_heads(const struct cpu *c, struct recurrent *s)
+{
+    int items = s->n_seqs * s->heads;
+    pool_for(c->c.pool, items, cpu_piece_of(c, items, (uint64_t)s->n * (uint64_t)s->heads * s->head_floats * 4), move_heads, s);
+}
+
+/* ---- gated delta nets ---- */
+
+static void delta_inputs(const struct recurrent *r, size_t t, float *state, int from, int to)
+{
+    const struct model_hparams *h = r->cpu->c.h;
+    delta_conv(r->channels + t * (size_t)r->n_channels, state, cpu_vector(r->cpu, r->layer, MODEL_DELTA_CONV), from, to, h);
 }
 
 static void gate_tokens(void *ctx, int begin, int end, int worker)
@@ -116,35 +175,19 @@ static void gate_tokens(void *ctx, int begin, int end, int worker)
     }
 }
 
-/* Item i: a value head of a sequence, all its tokens. */
-static void move_heads(void *ctx, int begin, int end, int worker)
+static void delta_head(const struct recurrent *r, size_t t, float *s, int head)
 {
-    const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
-    size_t channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h), heads = (size_t)h->delta_v_heads;
-    size_t dim = (size_t)h->delta_dim;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / (int)heads], head = i % (int)heads, k = 0;
-        float *s = state_of(r->cpu, r->layer, seq) + model_conv_floats(h) + (size_t)head * dim * dim, *to_keep = NULL;
-        for (size_t t = 0; t < (size_t)r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            const float *gates = r->gates + t * 2 * heads;
-            to_keep = kept(r, i / (int)heads, k);
-            if (to_keep && k == 1)
-                memcpy(held(r->cpu, worker), s, dim * dim * sizeof *s);
-            if (to_keep) {
-                to_keep[channels + (size_t)head] = gates[head];
-                to_keep[channels + heads + (size_t)head] = gates[heads + (size_t)head];
-            }
-            k++;
-            if (r->tokens[t].pos == 0)
-                memset(s, 0, dim * dim * sizeof *s);
-            delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, gates, head, h);
-        }
-        if (to_keep)
-            memcpy(s, held(r->cpu, worker), dim * dim * sizeof *s);
-    }
+    size_t inner = (size_t)model_delta_inner(h), dim = (size_t)h->delta_dim;
+    delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * (size_t)r->n_channels, r->gates + t * 2 * (size_t)r->heads,
+               head, h);
+}
+
+static void delta_keep(const struct recurrent *r, size_t t, float *to_keep, int head)
+{
+    const float *gates = r->gates + t * 2 * (size_t)r->heads;
+    to_keep[head] = gates[head];
+    to_keep[r->heads + head] = gates[r->heads + head];
 }
 
 static void norm_tokens(void *ctx, int begin, int end, int worker)
@@ -164,7 +207,9 @@ int dense_delta(struct dense *d, int layer, struct acts *in, const struct engine
     const struct model_hparams *h = c->c.h;
     size_t n = (size_t)in->n_tokens, channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h);
     size_t heads = (size_t)h->delta_v_heads;
-    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made };
+    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made,
+                           .n_channels = (int)channels, .heads = (int)heads, .head_floats = (size_t)h->delta_dim * (size_t)h->delta_dim,
+                           .convolve = delta_inputs, .head = delta_head, .keep = delta_keep };
     struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
     s.z = s.channels + n * channels;
     s.out = s.z + n * inner;
@@ -179,93 +224,21 @@ int dense_delta(struct dense *d, int layer, struct acts *in, const struct engine
     int r = cpu_run_products(c, &first);
     if (r < 0)
         return r;
-    int pieces = s.n_seqs * (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS), steps = s.n_seqs * (int)heads;
-    pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve, &s);
+    run_convolutions(c, &s);
     pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * channels * 4), gate_tokens, &s);
-    pool_for(c->c.pool, steps, cpu_piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
+    run_heads(c, &s);
     pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
     cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_DELTA_OUT), &values, out);
     return cpu_run_products(c, &last);
 }
 
-/* Tokens that were kept, of one layer: [from, to) of a sequence. */
-struct moving {
-    const struct cpu *cpu;
-    int layer, seq, from, to;
-};
-
-/* Item i: some channels. */
-static void convolve_kept(void *ctx, int begin, int end, int worker)
-{
-    const struct moving *m = ctx;
-    const struct model_hparams *h = m->cpu->c.h;
-    int channels = model_delta_channels(h);
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int from = i * CONV_CHANNELS, to = from + CONV_CHANNELS < channels ? from + CONV_CHANNELS : channels;
-        for (int k = m->from; k < m->to; k++)
-            delta_conv(moves_of(m->cpu, m->layer, m->seq, k), state_of(m->cpu, m->layer, m->seq),
-                       cpu_vector(m->cpu, m->layer, MODEL_DELTA_CONV), from, to, h);
-    }
-}
-
-/* Item i: a value head. */
-static void move_kept(void *ctx, int begin, int end, int worker)
-{
-    const struct moving *m = ctx;
-    const struct model_hparams *h = m->cpu->c.h;
-    size_t dim = (size_t)h->delta_dim;
-    float out[MODEL_MAX_DELTA];
-    (void)worker;
-    for (int head = begin; head < end; head++) {
-        float *s = state_of(m->cpu, m->layer, m->seq) + model_conv_floats(h) + (size_t)head * dim * dim;
-        for (int k = m->from; k < m->to; k++) {
-            const float *channels = moves_of(m->cpu, m->layer, m->seq, k);
-            delta_step(out, s, channels, channels + model_delta_channels(h), head, h);
-        }
-    }
-}
-
-void cpu_move_on(struct dense *d, int seq, int from, int to)
-{
-    const struct cpu *c = cpu_of(d);
-    const struct model_hparams *h = c->c.h;
-    int channels = model_delta_channels(h), pieces = (channels + CONV_CHANNELS - 1) / CONV_CHANNELS, heads = h->delta_v_heads;
-    uint64_t n = (uint64_t)(to - from);
-    for (int l = 0; l < model_depth(h); l++) {
-        struct moving m = { c, l, seq, from, to };
-        if (!model_is_recurrent(h, l))
-            continue;
-        pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * (uint64_t)channels * 4 * (uint64_t)h->conv_width), convolve_kept, &m);
-        for (int k = from; k < to; k++)
-            delta_units(moves_of(c, l, seq, k), h);
-        pool_for(c->c.pool, heads, cpu_piece_of(c, heads, n * (uint64_t)model_delta_inner(h) * (uint64_t)h->delta_dim * 4), move_kept, &m);
-    }
-}
-
 /* ---- short convolutions ---- */
 
-/* Item i: some channels of a sequence, all its tokens. */
-static void mix_channels(void *ctx, int begin, int end, int worker)
+static void mixed_inputs(const struct recurrent *r, size_t t, float *state, int from, int to)
 {
-    const struct recurrent *r = ctx;
-    const struct model_hparams *h = r->cpu->c.h;
-    size_t d = (size_t)h->d_model;
-    int pieces = (h->d_model + CONV_CHANNELS - 1) / CONV_CHANNELS;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS;
-        int to = from + CONV_CHANNELS < h->d_model ? from + CONV_CHANNELS : h->d_model;
-        float *state = state_of(r->cpu, r->layer, seq);
-        for (size_t t = 0; t < (size_t)r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            for (size_t k = 0; r->tokens[t].pos == 0 && k + 1 < (size_t)h->conv_width; k++)
-                memset(state + k * d + from, 0, (size_t)(to - from) * sizeof *state);
-            conv_mix(r->out + t * d, r->channels + t * 3 * d, state, cpu_vector(r->cpu, r->layer, MODEL_CONV_WEIGHT), from, to, h);
-        }
-    }
+    size_t d = (size_t)r->n_channels;
+    conv_mix(r->out + t * d, r->channels + t * 3 * d, state, cpu_vector(r->cpu, r->layer, MODEL_CONV_WEIGHT), from, to, r->cpu->c.h);
 }
 
 int dense_conv(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads, float *out,
@@ -275,14 +248,14 @@ int dense_conv(struct dense *d, int layer, struct acts *in, const struct engine_
     const struct model_hparams *h = c->c.h;
     size_t all = (size_t)in->n_tokens * (size_t)h->d_model;
     struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made,
-                           .out = c->c.memory.made + 3 * all };
+                           .out = c->c.memory.made + 3 * all, .n_channels = h->d_model, .convolve = mixed_inputs };
     struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
     find_sequences(&s);
     cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_CONV_IN), in, s.channels);
-    int r = cpu_run_products(c, &first), pieces = s.n_seqs * ((h->d_model + CONV_CHANNELS - 1) / CONV_CHANNELS);
+    int r = cpu_run_products(c, &first);
     if (r < 0)
         return r;
-    pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, all * 4 * (uint64_t)h->conv_width), mix_channels, &s);
+    run_convolutions(c, &s);
     struct acts values = { .f32 = s.out, .n_cols = h->d_model, .n_tokens = s.n, .q8 = c->c.memory.act };
     cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_CONV_OUT), &values, out);
     return cpu_run_products(c, &last);
@@ -290,50 +263,36 @@ int dense_conv(struct dense *d, int layer, struct acts *in, const struct engine_
 
 /* ---- Mamba2 ---- */
 
-/* Item i: some channels of a sequence, all its tokens. */
-static void convolve_ssm(void *ctx, int begin, int end, int worker)
+/* x, B and C of a token, then its dt. */
+static float *ssm_made(const struct recurrent *r, size_t t)
 {
-    const struct recurrent *r = ctx;
     const struct model_hparams *h = r->cpu->c.h;
-    int channels = model_ssm_channels(h), pieces = (channels + CONV_CHANNELS - 1) / CONV_CHANNELS;
-    const float *w = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV), *bias = cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV_BIAS);
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / pieces], from = i % pieces * CONV_CHANNELS;
-        int to = from + CONV_CHANNELS < channels ? from + CONV_CHANNELS : channels;
-        float *state = state_of(r->cpu, r->layer, seq);
-        for (int t = 0; t < r->n; t++) {
-            if (r->tokens[t].seq != seq)
-                continue;
-            for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
-                memset(state + (size_t)k * (size_t)channels + from, 0, (size_t)(to - from) * sizeof *state);
-            ssm_conv(r->channels + (size_t)t * (size_t)model_ssm_rows(h) + h->ssm_inner, state, w, bias, from, to, h);
-        }
-    }
+    return r->channels + t * (size_t)model_ssm_rows(h) + h->ssm_inner;
 }
 
-/* Item i: a head of a sequence, all its tokens. */
-static void move_ssm(void *ctx, int begin, int end, int worker)
+static void ssm_inputs(const struct recurrent *r, size_t t, float *state, int from, int to)
 {
-    const struct recurrent *r = ctx;
+    ssm_conv(ssm_made(r, t), state, cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV), cpu_vector(r->cpu, r->layer, MODEL_SSM_CONV_BIAS), from,
+             to, r->cpu->c.h);
+}
+
+static struct ssm_weights ssm_weights_of(const struct cpu *c, int layer)
+{
+    return (struct ssm_weights){ cpu_vector(c, layer, MODEL_SSM_DT), cpu_vector(c, layer, MODEL_SSM_A), cpu_vector(c, layer, MODEL_SSM_D) };
+}
+
+static void ssm_step(const struct recurrent *r, size_t t, float *s, int head)
+{
     const struct model_hparams *h = r->cpu->c.h;
-    const struct ssm_weights w = { cpu_vector(r->cpu, r->layer, MODEL_SSM_DT), cpu_vector(r->cpu, r->layer, MODEL_SSM_A),
-                                   cpu_vector(r->cpu, r->layer, MODEL_SSM_D) };
-    size_t channels = (size_t)model_ssm_channels(h), inner = (size_t)h->ssm_inner, dim = inner / (size_t)h->ssm_heads;
-    size_t state = dim * (size_t)h->ssm_state;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int seq = r->seqs[i / h->ssm_heads], head = i % h->ssm_heads;
-        float *s = state_of(r->cpu, r->layer, seq) + (size_t)(h->conv_width - 1) * channels + (size_t)head * state;
-        for (size_t t = 0; t < (size_t)r->n; t++) {
-            const float *made = r->channels + t * (size_t)model_ssm_rows(h) + inner;
-            if (r->tokens[t].seq != seq)
-                continue;
-            if (r->tokens[t].pos == 0)
-                memset(s, 0, state * sizeof *s);
-            ssm_head(r->out + t * inner + (size_t)head * dim, s, made, made + channels, &w, head, h);
-        }
-    }
+    const struct ssm_weights w = ssm_weights_of(r->cpu, r->layer);
+    size_t inner = (size_t)h->ssm_inner, dim = inner / (size_t)h->ssm_heads;
+    const float *made = ssm_made(r, t);
+    ssm_head(r->out + t * inner + (size_t)head * dim, s, made, made + r->n_channels, &w, head, h);
+}
+
+static void ssm_keep(const struct recurrent *r, size_t t, float *to_keep, int head)
+{
+    to_keep[head] = ssm_made(r, t)[r->n_channels + head];
 }
 
 static void norm_ssm(void *ctx, int begin, int end, int worker)
@@ -351,22 +310,103 @@ int dense_ssm(struct dense *d, int layer, struct acts *in, const struct engine_t
 {
     const struct cpu *c = cpu_of(d);
     const struct model_hparams *h = c->c.h;
-    size_t n = (size_t)in->n_tokens, channels = (size_t)model_ssm_channels(h), inner = (size_t)h->ssm_inner;
+    size_t n = (size_t)in->n_tokens, inner = (size_t)h->ssm_inner;
     struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made,
-                           .out = c->c.memory.made + n * (size_t)model_ssm_rows(h) };
+                           .out = c->c.memory.made + n * (size_t)model_ssm_rows(h), .n_channels = model_ssm_channels(h),
+                           .heads = h->ssm_heads, .head_floats = inner / (size_t)h->ssm_heads * (size_t)h->ssm_state,
+                           .convolve = ssm_inputs, .head = ssm_step, .keep = ssm_keep };
     struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
     find_sequences(&s);
     cpu_add_product(c, &first, cpu_matrix(c, layer, MODEL_SSM_IN), in, s.channels);
-    int r = cpu_run_products(c, &first), steps = s.n_seqs * h->ssm_heads;
-    int pieces = s.n_seqs * (int)((channels + CONV_CHANNELS - 1) / CONV_CHANNELS);
+    int r = cpu_run_products(c, &first);
     if (r < 0)
         return r;
-    pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve_ssm, &s);
-    pool_for(c->c.pool, steps, cpu_piece_of(c, steps, n * inner * (uint64_t)h->ssm_state * 4), move_ssm, &s);
+    run_convolutions(c, &s);
+    run_heads(c, &s);
     pool_for(c->c.pool, s.n, cpu_piece_of(c, s.n, n * inner * 8), norm_ssm, &s);
     struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
     cpu_add_product(c, &last, cpu_matrix(c, layer, MODEL_SSM_OUT), &values, out);
     return cpu_run_products(c, &last);
+}
+
+/* ---- tokens that were kept ---- */
+
+/* Of one layer: [from, to) of a sequence. */
+struct moving {
+    const struct cpu *cpu;
+    enum op_kind mixer;
+    int layer, seq, from, to, n_channels, heads;
+    size_t head_floats;
+};
+
+static struct moving moving_of(const struct cpu *c, int layer, int seq, int from, int to)
+{
+    const struct model_hparams *h = c->c.h;
+    struct moving m = { c, graph_mixer(h, layer), layer, seq, from, to, h->d_model, 0, 0 };
+    if (m.mixer == OP_DELTA)
+        m.n_channels = model_delta_channels(h), m.heads = h->delta_v_heads, m.head_floats = (size_t)h->delta_dim * (size_t)h->delta_dim;
+    else if (m.mixer == OP_SSM)
+        m.n_channels = model_ssm_channels(h), m.heads = h->ssm_heads,
+        m.head_floats = (size_t)(h->ssm_inner / h->ssm_heads) * (size_t)h->ssm_state;
+    return m;
+}
+
+/* Item i: some channels. */
+static void convolve_kept(void *ctx, int begin, int end, int worker)
+{
+    const struct moving *m = ctx;
+    const struct model_hparams *h = m->cpu->c.h;
+    float *state = state_of(m->cpu, m->layer, m->seq);
+    const float *w = cpu_vector(m->cpu, m->layer, m->mixer == OP_DELTA ? MODEL_DELTA_CONV : m->mixer == OP_SSM ? MODEL_SSM_CONV :
+                                                                                                               MODEL_CONV_WEIGHT);
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int from = i * CONV_CHANNELS, to = from + CONV_CHANNELS < m->n_channels ? from + CONV_CHANNELS : m->n_channels;
+        for (int k = m->from; k < m->to; k++) {
+            float *x = moves_of(m->cpu, m->layer, m->seq, k);
+            if (m->mixer == OP_DELTA)
+                delta_conv(x, state, w, from, to, h);
+            else if (m->mixer == OP_SSM)
+                ssm_conv(x, state, w, cpu_vector(m->cpu, m->layer, MODEL_SSM_CONV_BIAS), from, to, h);
+            else
+                conv_step(x, state, w, (size_t)m->n_channels, from, to, h);
+        }
+    }
+}
+
+/* Item i: a head, whose output nobody needs. */
+static void move_kept(void *ctx, int begin, int end, int worker)
+{
+    const struct moving *m = ctx;
+    const struct model_hparams *h = m->cpu->c.h;
+    const struct ssm_weights w = ssm_weights_of(m->cpu, m->layer);
+    float *out = held(m->cpu, worker), *first = state_of(m->cpu, m->layer, m->seq) + (size_t)(h->conv_width - 1) * (size_t)m->n_channels;
+    for (int head = begin; head < end; head++)
+        for (int k = m->from; k < m->to; k++) {
+            const float *x = moves_of(m->cpu, m->layer, m->seq, k);
+            if (m->mixer == OP_DELTA)
+                delta_step(out, first + (size_t)head * m->head_floats, x, x + m->n_channels, head, h);
+            else
+                ssm_head(out, first + (size_t)head * m->head_floats, x, x + m->n_channels, &w, head, h);
+        }
+}
+
+void cpu_move_on(struct dense *d, int seq, int from, int to)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    uint64_t n = (uint64_t)(to - from);
+    for (int l = 0; l < model_depth(h); l++) {
+        if (!model_is_recurrent(h, l))
+            continue;
+        struct moving m = moving_of(c, l, seq, from, to);
+        int pieces = pieces_of(m.n_channels);
+        pool_for(c->c.pool, pieces, cpu_piece_of(c, pieces, n * (uint64_t)m.n_channels * 4 * (uint64_t)h->conv_width), convolve_kept, &m);
+        for (int k = from; m.mixer == OP_DELTA && k < to; k++)
+            delta_units(moves_of(c, l, seq, k), h);
+        if (m.heads)
+            pool_for(c->c.pool, m.heads, cpu_piece_of(c, m.heads, n * (uint64_t)m.heads * m.head_floats * 4), move_kept, &m);
+    }
 }
 
 /* ---- time mixing of RWKV ---- */

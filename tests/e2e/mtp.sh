@@ -200,6 +200,26 @@ check "solve --mtp: the layer of another model" says 5 "is a layer of another mo
 check "solve --mtp: a model in place of its layer" says 2 'is a packed model' solve --mtp "$tmp/some.thermo"
 check "solve --mtp and --draft-plan" says 2 'one of them guesses' solve --mtp "$tmp/some-mtp.thermo" --draft-plan "$tmp/some.json"
 
+# By a device that does tell, of a model with recurrent layers: the plan's times, states with them, are those that the number of guesses
+# begins with.
+. tests/chain.sh
+delta_plan()
+{
+    local with=(--traces "$tmp/delta.h5" --hardware "$hardware" --device test)
+    "$BIN/thermo-plan" solve -q "${with[@]}" --memory 64MiB --context 256 --for-pack "$tmp/delta.thermo" --mtp "$tmp/delta-mtp.thermo" --out "$tmp/delta.json" &&
+        "$BIN/thermo-plan" check -q "${with[@]}" "$tmp/delta.json" && "$BIN/thermo-plan" explain "${with[@]}" "$tmp/delta.json" | grep 't_pass = ' &&
+        same delta --temp 0 --ignore-eos && gen delta --temp 0 --ignore-eos --json --guess mtp --mtp "$tmp/delta-mtp.thermo" | tail -n 1 > "$tmp/out" &&
+        python3 - "$tmp/delta.json" "$tmp/out" << 'END'
+import json, sys
+q, o = json.load(open(sys.argv[1]))["decisions"]["limits"][0]["guesses"], json.load(open(sys.argv[2]))
+g = o["guesses"]
+print(q, g)
+assert q["tokens"] == [1, 2, 4, 8, 16] and q["source"]["kind"] == "mtp" and q["source"]["guess_ns"] > 0 and q["pass_ns"] == sorted(q["pass_ns"]), q
+assert g["planned"]["guess_ms"] > 0 and len(g["by_tokens"]) > 1 and all(t["predicted_ms"] > 0 for t in g["by_tokens"]), g
+END
+}
+check "qwen35: a plan with times of guesses, states with them" delta_plan
+
 # ---- a conversation ----
 
 printf '%s' '{%- for m in messages %}{{ m.content ~ " " }}{% endfor %}' > "$tmp/template"

@@ -132,7 +132,33 @@ guesses() # gguf-make's options
     for more in '' '--guess lookup'; do
         "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 100 --temp 0 --seed 3 --ignore-eos --states 4 $more > "$tmp/guesses${more:+-made}" || return 1
     done
-    cmp "$tmp/guesses" "$tmp/guesses-made" && kept states --states 4 --guess lookup
+    cmp "$tmp/guesses" "$tmp/guesses-made" && kept states --states 4 --guess lookup && some_right
+}
+# Some guesses come true, and others are taken back: in texts that mostly repeat what they said, and that hardly do.
+some_right()
+{
+    local how
+    for how in '--temp 1 --repeat-penalty 0.3 --repeat-last-n 4' '--temp 4 --repeat-penalty 0.3 --repeat-last-n 4' '--temp 100'; do
+        # shellcheck disable=SC2086
+        "$run" generate "${files[@]}" --prompt "$start" -n 150 --seed 2 --ignore-eos $how --json > "$tmp/plain" &&
+            "$run" generate "${files[@]}" --prompt "$start" -n 150 --seed 2 --ignore-eos $how --json --guess lookup --guess-most 15 > "$tmp/guessed" &&
+            python3 -c "
+import json
+plain, guessed = ([l for l in map(json.loads, open('$tmp/' + f))] for f in ('plain', 'guessed'))
+assert [l['text'] for l in plain[:-1]] == [l['text'] for l in guessed[:-1]] and len(plain) > 150
+print(json.dumps(guessed[-1]['guesses']))" || return 1
+    done > "$tmp/out" && python3 -c "
+import json
+g = [json.loads(l) for l in open('$tmp/out')]
+print([(x['passes'], x['tried'], x['accepted']) for x in g])
+assert any(x['accepted'] for x in g) and any(x['tried'] > x['accepted'] for x in g)"
+}
+few() # NAME OPTIONS...: states of other kinds
+{
+    check "$1: profiled, planned, packed" chain "${@:2}"
+    check "$1: token by token and in chunks: the same bytes" chunks
+    check "$1: two conversations with one place go on from states in memory" kept states --states 4
+    check "$1: guesses, which are taken back" guesses "${@:2}"
 }
 
 all() # NAME STATES PAGES OPTIONS...
@@ -153,6 +179,9 @@ all() # NAME STATES PAGES OPTIONS...
 # Six recurrent layers of 256 channels, 3 of which the convolution keeps, and 4 matrices of 32 x 32; two layers with keys and values.
 all "delta nets" $((6 * (3 * 256 + 4 * 32 * 32) * 4)) $((3 * 8 * 32 * 2 * 2 * 64 * 2)) --arch qwen35moe --layers 8 --d-model 64 --heads 4 \
     --kv-heads 2 --head-dim 32 --ff 32 --experts 6 --experts-used 2
+few "short convolutions" --arch lfm2 --layers 8 --d-model 320 --heads 4 --kv-heads 2 --ff 96
+few Mamba2 --untied --arch granitehybrid --layers 8 --d-model 64 --heads 4 --kv-heads 2 --ff 96 --delta-heads 8 --delta-dim 24
+few "blocks of one sublayer" --arch nemotron_h --layers 14 --d-model 96 --heads 4 --kv-heads 2 --head-dim 32 --ff 88 --delta-heads 6 --delta-dim 24
 # Four layers, two inputs of 96 and 3 matrices of 32 x 32 each.
 all RWKV $((4 * (2 * 96 + 3 * 32 * 32) * 4)) 0 --arch rwkv7 --layers 4 --d-model 96 --heads 3 --ff 160
 check "RWKV: exact and dense mode give the same bytes" modes

@@ -62,6 +62,21 @@ assert got['account_bytes'] < want['account_bytes'] - 1000000
 assert want['reads'] == 0 and got['reads'] >= 40
 END
 }
+# What a plan says of a token's bytes is what was read, rows with it; a prompt's tokens take as many.
+as_planned() # NAME
+{
+    name=$1 plan=json
+    "$run" generate --model "$tmp/$name.thermo" --plan "$tmp/$name.json" --prompt "$(seq -s ' ' 60)" -n 150 --temp 1.5 --seed 4 --ignore-eos --json -q |
+        tail -n 1 > "$tmp/got" && python3 - "$tmp/$name.json" "$tmp/got" << 'END'
+import json, sys
+planned = json.load(open(sys.argv[1]))["predictions"]["limits"][0]["batches"][0]
+run = json.load(open(sys.argv[2]))
+step, rows = planned["read_bytes"], planned["read_bytes"] - sum(planned["layers"]["read_bytes"])
+each, prompt = (run[k]["read_bytes"] / run[k]["tokens"] for k in ("decode", "prompt"))
+print(f"a token: {each:.0f}, planned {step:.0f}, of which rows {rows:.0f}; of a prompt {prompt:.0f}; reads {run['decode']['reads']}")
+assert rows >= 4096 and rows % 1 == 0 and abs(each / step - 1) < 0.05 and abs(prompt / step - 1) < 0.1
+END
+}
 # A plan whose tables are in memory, with less memory: they give way first.
 gives_way()
 {
@@ -137,6 +152,7 @@ check "layers' embeddings: traced, planned, packed" chain e2b --arch gemma4 --la
 check "layers' embeddings: planned by row" planned e2b 5000000
 check "layers' embeddings: the same logits" equal e2b
 check "layers' embeddings: the same text" texts e2b
+check "layers' embeddings: bytes as planned" as_planned e2b
 check "layers' embeddings: they give way to less memory" gives_way e2b
 check "layers' embeddings: written over while it runs" overwritten e2b layer_embd
 check "layers' embeddings: damaged before" damaged e2b layer_embd
@@ -144,6 +160,7 @@ check "embeddings beside a head: traced, planned, packed" chain llama --untied -
 check "embeddings beside a head: planned by row" planned llama 1000000
 check "embeddings beside a head: the same logits" equal llama
 check "embeddings beside a head: the same text" texts llama
+check "embeddings beside a head: bytes as planned" as_planned llama
 check "embeddings beside a head: they give way to less memory" gives_way llama
 check "embeddings beside a head: written over while it runs" overwritten llama token_embd
 check "embeddings beside a head: damaged before" damaged llama token_embd

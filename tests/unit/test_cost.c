@@ -296,10 +296,10 @@ static void test_layer(void)
     struct cost_layer cl2;
     struct cost_rates r2;
     double head = cost_head_ns(&hw, &in, &c, &r, 1, &notes);
-    /* (M37) a row of 5000 bytes is one read of three blocks, of two tokens two at once; nothing of a small table, or of one in memory. */
+    /* (M37) a row of 5000 bytes lies in two blocks or three, of two tokens two at once; nothing of a small table, or of one in memory. */
     struct inputs rows = in;
     struct cost_choice by_row = c;
-    struct hw_read row = { .backend = c.backend, .pattern = HW_RANDOM, .block_bytes = 3 * 4096, .range_bytes = 100000 * 5000ull,
+    struct hw_read row = { .backend = c.backend, .pattern = HW_RANDOM, .block_bytes = 9088, .range_bytes = 100000 * 5000ull,
                            .queue_depth = 2, .lanes = 1, .core_class = -1 };
     rows.budget.table[0] = (struct budget_table){ MODEL_LAYER_EMBD, 100000, 5000 };
     rows.budget.table[1] = (struct budget_table){ MODEL_TOKEN_EMBD, 10, 5000 };
@@ -307,7 +307,38 @@ static void test_layer(void)
     CHECK(near(cost_lookup_ns(3, 80), 240) && near(cost_head_ns(&hw, &rows, &c, &r, 1, &notes), head));
     by_row.stream_tables = 1;
     CHECK(near(cost_head_ns(&hw, &rows, &by_row, &r, 2, &notes), cost_head_ns(&hw, &in, &c, &r, 2, &notes) +
-               2 * 3 * 4096e9 / hw_storage_bytes_per_s(&hw, &row, HW_TYPICAL)));
+               2 * 9088e9 / hw_storage_bytes_per_s(&hw, &row, HW_TYPICAL)));
+    uint64_t whole = 0;
+    for (uint64_t i = 0; i < 4096; i++)
+        whole += (i * 5000 + 5000 + 4095) / 4096 - i * 5000 / 4096;
+    CHECK(whole * 4096 == 4096 * 9088ull && near(cost_row_bytes(4096, 4096, 4096), 4096) && near(cost_row_bytes(6144, 4096, 2048), 8192));
+    const struct cost_lookups found = cost_lookups_of(&hw, &rows, &by_row, 2), none = cost_lookups_of(&hw, &rows, &c, 2);
+    CHECK(found.reads == 2 && near(found.bytes, 2 * 9088) && none.reads == 0 && none.bytes == 0 && none.ns == 0);
+    /* (M30) Four tokens that follow each other in a recurrent layer. Its state, in float32, is read and written once, once more to be kept
+     * apart and put back, and once for the three before, which are kept and read. */
+    struct inputs states = in;
+    states.h.full_period = 4, states.h.conv_width = 4, states.h.delta_dim = 128, states.h.delta_k_heads = 4, states.h.delta_v_heads = 8;
+    const double floats = 3 * 2048 + 8 * 128 * 128, state_bytes = 4 * (6 * floats + 3 * 2 * (2048 + 2 * 8));
+    struct cost_rates r4;
+    by_row.tokens = COST_DRAFTS;
+    CHECK(cost_rates_of(&hw, &in, &s, &by_row, 4, &r4, &notes, &e) == 0 && r4.f_cpu > 0);
+    double f_cpu = r4.f_cpu;
+    r4.f_cpu = f_cpu / 1000; /* the arithmetic alone counts: of four tokens, and of the three before */
+    cost_layer_of(&hw, &states, &s, &by_row, &r4, 2, 0, &cl, &notes);
+    double slow = cl.products_ns;
+    r4.f_cpu = f_cpu / 2000;
+    cost_layer_of(&hw, &states, &s, &by_row, &r4, 2, 0, &cl, &notes);
+    CHECK_MSG(near(cl.products_ns - slow, 7 * 7 * 1024 * 128 * 1e12 / f_cpu), "%g", cl.products_ns - slow);
+    r4.f_cpu = f_cpu * 1000; /* and now the bytes */
+    r4.seq_bw = 1e9;
+    cost_layer_of(&hw, &states, &s, &by_row, &r4, 2, 0, &cl, &notes);
+    CHECK_MSG(near(cl.products_ns, 768 * 512 + state_bytes), "%g", cl.products_ns);
+    by_row.tokens = COST_PROMPT; /* of a prompt's all tokens */
+    cost_layer_of(&hw, &states, &s, &by_row, &r4, 2, 0, &cl, &notes);
+    CHECK(near(cl.products_ns, 768 * 512 + 2 * 4 * floats));
+    by_row.tokens = COST_SEQUENCES; /* of four sequences each has its own */
+    cost_layer_of(&hw, &states, &s, &by_row, &r4, 2, 0, &cl, &notes);
+    CHECK(near(cl.products_ns, 768 * 512 + 4 * 2 * 4 * floats));
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
     f.ahead = 0; /* what attention hides does not shrink with storage's times */
     g = cost_figures(&c, &r, &cl, &f);
@@ -555,6 +586,19 @@ static void test_prompt_heights(void)
     double blocks = 4 * cost_any(0.5, 64);
     all = prompt_at(&hw, &experts, &s, &c, 512, 64, 512);
     CHECK(near(all.engine_ns, 2 * (blocks / 2 * 1000 + blocks * 5120)) && all.processor_ns == 0);
+    /* (M37) Rows of embeddings: 100 tokens in passes of 64 and 36, 32 reads in flight; nothing hides them. */
+    struct inputs rows = in;
+    struct hw_read row = { .backend = c.backend, .pattern = HW_RANDOM, .block_bytes = 9088, .range_bytes = 100000 * 5000ull,
+                           .queue_depth = 32, .lanes = 1, .core_class = -1 };
+    rows.budget.table[0] = (struct budget_table){ MODEL_LAYER_EMBD, 100000, 5000 };
+    rows.budget.n_tables = 1;
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    none = prompt_at(&hw, &rows, &s, &c, 128, 100, 0);
+    c.stream_tables = 1;
+    some = prompt_at(&hw, &rows, &s, &c, 128, 100, 0);
+    CHECK(near(some.read_bytes - none.read_bytes, 100 * 9088));
+    CHECK(near(some.wait_ns - none.wait_ns, 100 * 9088e9 / hw_storage_bytes_per_s(&hw, &row, HW_TYPICAL)));
+    CHECK(near(some.ffn_ns, none.ffn_ns) && near(some.attention_ns, none.attention_ns));
     inputs_done(&in), inputs_done(&experts);
     hw_free(&hw), hw_free(&slow), hw_free(&few), hw_free(&work);
 }

@@ -331,6 +331,37 @@ static void test_dense(void)
     hw_free(&hw), hw_free(&few);
 }
 
+/* Recurrent layers: what states take is added, in every mode; where tokens cannot be taken back nothing is priced. */
+static void test_states(void)
+{
+    struct inputs in = shared(), wkv = in, conv = in, ssm = in;
+    struct hw hw = sample_hw(1, 2, 50000);
+    sample_many_tokens(&hw);
+    for (int exact = 0; exact < 2; exact++) {
+        enum plan_mode mode = exact ? PLAN_EXACT : PLAN_DENSE;
+        struct inputs delta = in;
+        struct plan_guesses plain = priced(&in, &hw, mode, LAYOUT_SPLIT, 64, 0), was = priced(&in, &hw, mode, LAYOUT_SPLIT, FF, 0);
+        for (int heads = 8; heads <= 32; heads *= 2) {
+            delta.h.full_period = 4, delta.h.conv_width = 4;
+            delta.h.delta_dim = 128, delta.h.delta_k_heads = 4, delta.h.delta_v_heads = heads;
+            struct plan_guesses read = priced(&delta, &hw, mode, LAYOUT_SPLIT, 64, 0), g = priced(&delta, &hw, mode, LAYOUT_SPLIT, FF, 0);
+            CHECK(g.n == 5 && read.n == 5);
+            for (int i = 1; i < g.n; i++)
+                CHECK(near(read.read_bytes[i], plain.read_bytes[i]) && g.read_bytes[i] == 0 && g.pass_ns[i] > was.pass_ns[i] &&
+                      g.pass_ns[i] >= g.pass_ns[i - 1]);
+            was = g;
+        }
+    }
+    conv.h.conv_width = 3, memcpy(conv.h.blocks, "cc", 3);
+    ssm.h.conv_width = 4, ssm.h.ssm_inner = 256, ssm.h.ssm_state = 64, ssm.h.ssm_heads = 4, ssm.h.ssm_groups = 1;
+    memcpy(ssm.h.blocks, "mm", 3);
+    wkv.h.wkv_dim = 32;
+    CHECK(priced(&conv, &hw, PLAN_EXACT, LAYOUT_SPLIT, 64, 0).n == 5 && priced(&ssm, &hw, PLAN_EXACT, LAYOUT_SPLIT, 64, 0).n == 5);
+    CHECK(priced(&wkv, &hw, PLAN_EXACT, LAYOUT_SPLIT, 64, 0).n == 0);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 /* ---- how many guesses ---- */
 
 static void test_best(void)
@@ -448,6 +479,7 @@ int main(void)
     test_predicted();
     test_experts();
     test_dense();
+    test_states();
     test_best();
     test_plan();
     test_layer();

@@ -103,10 +103,13 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "max-kl", .type = OPT_DOUBLE, .dest = &a->max_kl, .arg = "NATS", .min = 0, .max = 100,
           .help = "Largest loss of quality by predictors: mean divergence of the next token's distribution from exact "
                   "mode's, as measured in the trace. With --mode auto, the plan is in predicted mode where that is faster; "
-                  "without --recall, the plan takes the least recall that stays below it.", .def = "none" },
+                  "without --recall, the plan takes the least recall that stays below it. With --always-resident it is a budget: "
+                  "each layer has a recall of its own, the lower the less of what it reads is lost by it. 0: exact mode.",
+          .def = "none" },
         { .name = "always-resident", .type = OPT_FLAG, .dest = &a->always_resident,
           .help = "Predicted mode: neurons in memory, of each layer's hot prefix, are always computed, and predictors choose among the "
-                  "others alone. At the same --recall less is lost, so a lower one, which reads less, loses as little." },
+                  "others alone. At the same --recall less is lost, so a lower one, which reads less, loses as little; --max-kl "
+                  "chooses it." },
         { .name = "predictor", .type = OPT_CHOICE, .dest = &a->predictor, .arg = "INPUT",
           .choices = predictor_choices,
           .help = "Predicted mode: predictors that see the FFN's input (ffn), the transformer block's input (block: "

@@ -105,6 +105,31 @@ static void add_rows(const struct trace_predictors *p, unsigned measured, const 
     }
 }
 
+/* Losses of other inputs likewise. */
+static int add_losses(const struct trace_predictors *p, unsigned measured, const char *corpus, struct trace_predict_losses *l,
+                      struct err *e)
+{
+    const struct trace_predict_losses *old = trace_predict_losses(p);
+    int same = !strcmp(corpus, trace_predict_corpus(p)) && old->n_targets == l->n_targets;
+    for (int k = 0; k < l->n_targets && same; k++)
+        same = !(old->target[k] < l->target[k]) && !(old->target[k] > l->target[k]);
+    if (!same || !old->n)
+        return 0;
+    struct trace_predict_loss *more = realloc(l->row, (size_t)(l->n + old->n) * sizeof *more);
+    if (!more)
+        return err_set(e, ERR_NOMEM, "losses");
+    l->row = more;
+    for (int i = 0; i < old->n; i++) {
+        int at = l->n;
+        if (measured >> old->row[i].input & 1)
+            continue;
+        for (; at && l->row[at - 1].input > old->row[i].input; at--)
+            l->row[at] = l->row[at - 1];
+        l->row[at] = old->row[i], l->n++;
+    }
+    return 0;
+}
+
 /* Measure quality and store it. The predictors themselves are safe: an interruption loses this alone. */
 static int quality(const struct cmd_predictors *o, const struct model *m, struct pool *pool, struct err *e)
 {
@@ -112,6 +137,7 @@ static int quality(const struct cmd_predictors *o, const struct model *m, struct
     struct trace *t = NULL, *other = NULL;
     struct trace_predictors *p = NULL;
     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
+    struct trace_predict_losses losses = { 0 };
     char corpus[TRACE_PREDICT_CORPUS];
     /* Imported ones have their own input. */
     int all = o->command == CMD_PREDICTORS_IMPORT ||
@@ -123,18 +149,19 @@ static int quality(const struct cmd_predictors *o, const struct model *m, struct
     if (!r && o->check)
         r = trace_open(o->check, &other, e);
     if (!r)
-        r = predictor_set_quality(p, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n,
-                               e);
+        r = predictor_set_quality(p, t, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n, &losses, e);
     if (!r) {
         snprintf(corpus, sizeof corpus, "%.100s%s", trace_info(o->check ? other : t)->corpus.prompts,
                  o->check ? "" : ", held out");
         add_rows(p, which, corpus, rows, &n);
+        r = add_losses(p, which, corpus, &losses, e);
     }
     trace_predictors_close(p);
     trace_close(other);
     trace_close(t);
     if (!r)
-        r = trace_predict_save_quality(from, result_path(o), rows, n, corpus, e);
+        r = trace_predict_save_quality(from, result_path(o), rows, n, corpus, &losses, e);
+    free(losses.row);
     if ((r == ERR_INTR || r == ERR_IO) && o->command != CMD_PREDICTORS_MEASURE)
         err_wrap(e, "the predictors are in '%s'; 'thermo-profile predictors-measure' measures their quality", from);
     return r;

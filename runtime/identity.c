@@ -48,6 +48,8 @@ int identity_of(const struct setup *s, struct hash128 *pack, struct hash128 *how
         hash_update_str(h, "long");
     if (c->mode == PLAN_PREDICTED) { /* which neurons are computed depends on the plan's limit that fits */
         hash_update(h, c->predictor, (size_t)s->pack->h.n_layers);
+        if (c->recalls)
+            hash_update(h, c->recalls, (size_t)s->pack->h.n_layers * sizeof c->recalls[0]);
         hash_update(h, c->always, (size_t)s->pack->h.n_layers * sizeof c->always[0]);
     }
     if (c->accel.accel)

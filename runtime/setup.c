@@ -165,10 +165,11 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     s->hot = malloc(hot * sizeof *s->hot);
     s->cold = malloc(cold * sizeof *s->cold);
     s->always = malloc(layers * sizeof *s->always);
+    s->recalls = malloc(layers * sizeof *s->recalls);
     s->predictor = malloc(layers);
     s->streamed = malloc(layers);
     s->predictor_bytes = calloc(layers, sizeof *s->predictor_bytes);
-    if (!s->hot || !s->cold || !s->always || !s->predictor || !s->streamed || !s->predictor_bytes)
+    if (!s->hot || !s->cold || !s->always || !s->recalls || !s->predictor || !s->streamed || !s->predictor_bytes)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
     if (s->args.no_cache)
@@ -176,6 +177,7 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     else
         memcpy(s->cold, b->cold, cold * sizeof *s->cold);
     memcpy(s->always, l->always, layers * sizeof *s->always);
+    memcpy(s->recalls, l->recalls, layers * sizeof *s->recalls);
     memcpy(s->predictor, l->predictor, layers);
     memcpy(s->streamed, b->streamed, layers);
     memcpy(s->planned_engine, p->engine, sizeof s->planned_engine);
@@ -197,6 +199,7 @@ void setup_take_limit(struct setup *s, const struct plan_limit *l, const double 
     s->limit.n_batches = 0;
     s->limit.predictor = s->predictor;
     s->limit.always = s->always;
+    s->limit.recalls = s->recalls;
     s->predicted = s->planned[0].predicted;
     memcpy(s->terms, terms, sizeof s->terms);
 }
@@ -290,6 +293,7 @@ static int take_predictors(struct setup *s, struct err *e)
     c->choice.predictor_buffers = s->limit.mode == PLAN_PREDICTED ? (uint32_t)s->limit.predictor_buffers : 0;
     c->always = s->always;
     c->recall = s->args.recall > 0 ? s->args.recall : s->limit.mode == PLAN_PREDICTED ? s->limit.recall : RECALL;
+    c->recalls = !(s->args.recall > 0) && s->limit.mode == PLAN_PREDICTED ? plan_recalls(&s->limit) : NULL;
     for (int l = 0; l < s->pack->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&s->pack->h) && s->predictor[l] >= 0; b++) {
             const struct pack_predictor *x =
@@ -608,6 +612,7 @@ void setup_close(struct setup *s)
     free(s->hot);
     free(s->cold);
     free(s->always);
+    free(s->recalls);
     free(s->predictor);
     free(s->streamed);
     free(s->predictor_bytes);

@@ -58,6 +58,7 @@ struct setup {
     struct budget budget;
     uint64_t accel_driver_bytes;     /* what the process grew by when the accelerator was opened */
     uint32_t *hot, *cold, *always;   /* config points to these */
+    double *recalls;
     signed char *predictor;
     unsigned char *streamed;
     uint64_t *predictor_bytes;       /* [n_layers]: of each layer's predictors in use */

@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo real pipeline bench bench-masks bench-serve regret adapt gpu format format-check analyze
+.PHONY: deps demo real pipeline bench bench-masks bench-serve regret adapt quality gpu format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -46,6 +46,9 @@ regret: all
 # What the online choice brings here: make adapt ADAPT="--model m.thermo --plan p.json"; scripts/adapt.py --help
 adapt: all
 	$(Q)BIN=$(BIN) python3 -B scripts/adapt.py $(ADAPT)
+# What a budget of quality brings: make quality QUALITY="--memory 14MiB"; scripts/quality.py --help
+quality: all
+	$(Q)BIN=$(BIN) python3 -B scripts/quality.py $(QUALITY)
 # An accelerator's tests, figures and speeds, within ten minutes: make gpu GPU="--device 1"; scripts/gpu.py --help
 gpu: all $(B)/tests/unit/test_opencl $(B)/tests/unit/test_engine_accel $(B)/tests/unit/test_engine_rest
 	$(Q)BIN=$(BIN) B=$(B) python3 -B scripts/gpu.py $(GPU)

@@ -51,7 +51,9 @@ static inline void plan_sample(struct plan *p)
             l->coalesce[0] = (struct reads_coalesce){ 65536, 4.75 };
             l->coalesce[1] = (struct reads_coalesce){ 524288, 18.5 };
             l->mode = PLAN_PREDICTED;
-            l->recall = 0.99;
+            l->recall = 0.9;
+            l->by_layer = 1;
+            l->recalls[0] = 0.99, l->recalls[1] = 1, l->recalls[2] = 0.9;
             l->always[1] = 64;
             l->predictor[0] = PREDICT_FFN;
             l->predictor[2] = PREDICT_BLOCK;

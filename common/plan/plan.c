@@ -67,9 +67,11 @@ void plan_limit_done(struct plan_limit *l)
     free(l->batches);
     free(l->predictor);
     free(l->always);
+    free(l->recalls);
     l->batches = NULL;
     l->predictor = NULL;
     l->always = NULL;
+    l->recalls = NULL;
     l->n_batches = 0;
 }
 
@@ -79,7 +81,8 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
     l->batches = calloc((size_t)n_batches, sizeof *l->batches);
     l->predictor = malloc((size_t)p->n_layers);
     l->always = calloc((size_t)p->n_layers, sizeof *l->always);
-    if (!l->batches || !l->predictor || !l->always) {
+    l->recalls = calloc((size_t)p->n_layers, sizeof *l->recalls);
+    if (!l->batches || !l->predictor || !l->always || !l->recalls) {
         plan_limit_done(l);
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     }
@@ -331,10 +334,16 @@ static int check_guesses(const struct plan *p, int li, const char *name, struct 
     return r;
 }
 
+int plan_same_recall(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
+{
+    return !(a->recall < b->recall) && !(a->recall > b->recall) && a->by_layer == b->by_layer &&
+           (!a->by_layer || !memcmp(a->recalls, b->recalls, (size_t)p->n_layers * sizeof *a->recalls));
+}
+
 const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
 {
     size_t n = (size_t)p->n_layers;
-    return a->mode != b->mode ? "mode" : a->recall < b->recall || a->recall > b->recall ? "recall" :
+    return a->mode != b->mode ? "mode" : !plan_same_recall(p, a, b) ? "recall" :
            memcmp(a->predictor, b->predictor, n) ? "predictors" : memcmp(a->always, b->always, n * sizeof *a->always) ? "exempt" :
            a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_f16 != b->kv_f16 ? "kv" :
            a->purpose != b->purpose ? "for" : a->max_batch != b->max_batch ? "max_batch" :
@@ -432,6 +441,14 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
         return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,
                     l->recall);
+    double least = 1;
+    for (int i = 0; i < p->n_layers && l->by_layer; i++) {
+        if (!(l->recalls[i] > 0))
+            return rule(name, e, "limits[%d].recalls[%d] is %g; a share above 0, at most 1, is needed", li, i, l->recalls[i]);
+        least = l->recalls[i] < least ? l->recalls[i] : least;
+    }
+    if (l->by_layer && (least < l->recall || least > l->recall))
+        return rule(name, e, "limits[%d].recall is %g; the least of its recalls is %g", li, l->recall, least);
     if (l->predictor_buffers && l->mode != PLAN_PREDICTED)
         return rule(name, e, "limits[%d].predictor_buffers is %d in %s mode; it belongs to predicted mode", li,
                     l->predictor_buffers, plan_mode_name(l->mode));

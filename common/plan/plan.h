@@ -221,6 +221,8 @@ struct plan_limit {
                                  * computed, whole clusters or n_ff: so hot that predicting costs more than it saves */
     double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
                                  * this recall is used, or its greatest recall; else 0 */
+    int by_layer;               /* 1: those of each layer have their own recall, of which that is the least: */
+    double *recalls;            /* [n_layers], 1 of layers that run exactly; see plan_recalls */
     int predictor_buffers;      /* predicted mode: read buffers for streamed predictors; 0: all stay in memory */
     int act_q8;                 /* int8 activations where weights allow; else float32 */
     int threads, n_classes;     /* of the batch size with most threads: which the account has, and prompts run with */
@@ -379,6 +381,13 @@ struct plan_height {
     struct plan_share share;
 };
 int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
+
+/* Recalls by layer; NULL: all layers have the limit's. Do two limits say the same? */
+static inline const double *plan_recalls(const struct plan_limit *l)
+{
+    return l->by_layer ? l->recalls : NULL;
+}
+int plan_same_recall(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 
 /* The largest batch of any limit, at least 1. */
 static inline int plan_max_batch(const struct plan *p)

@@ -269,6 +269,12 @@ static const struct plan_field elastic_fields[] = {
 };
 TABLE(elastic, elastic_fields, 0);
 
+static int has_recalls(const void *object, const void *outer)
+{
+    (void)outer;
+    return ((const struct plan_limit *)object)->by_layer;
+}
+
 static const struct plan_field limit_fields[] = {
     ROW("act", PLAN_NAME, plan_limit, act_q8, PLAN_BY_FIGURES, "Form of activations in row products, where the weight type allows q8.",
         .names = act_name, .most = 1),
@@ -315,6 +321,10 @@ static const struct plan_field limit_fields[] = {
            "Absent: the device was not measured with many tokens, or not predicted (notes).", OPTIONAL, .has = has_prompt),
     ROW("recall", PLAN_REAL, plan_limit, recall, PLAN_BY_SOLVING, "Predicted mode: of each predictor the operating point of least density "
         "that reaches this recall is used, or else its greatest recall. Other modes: 0.", .up_to = 1),
+    EACH("recalls", PLAN_REAL, plan_limit, recalls, PLAN_BY_SOLVING, "Predicted mode: the recall of each layer's predictors, where layers "
+         "differ, as a budget of quality spends it; recall is the least of them. 1 of layers that run exactly. Absent: recall in all.",
+         OPTIONAL, .many = PLAN_BY_PREDICTED_LAYER, .up_to = 1, .last = 1, .has = has_recalls,
+         .flag_at = offsetof(struct plan_limit, by_layer)),
     ROW("tables", PLAN_NAME, plan_limit, stream_tables, PLAN_BY_MODEL, "Embeddings of which a token needs a row, token_embd where the head "
         "is another tensor and layer_embd: resident, or streamed, where rows are read when tokens are known and that takes less than half "
         "the memory. Absent: resident.", OPTIONAL, .names = tables_name, .most = 1),

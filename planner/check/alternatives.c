@@ -405,6 +405,7 @@ static int copy_limit(const struct plan *p, const struct plan_limit *from, struc
     out->n_limits = 1;
     memcpy(to->predictor, from->predictor, (size_t)p->n_layers);
     memcpy(to->always, from->always, (size_t)p->n_layers * sizeof *to->always);
+    memcpy(to->recalls, from->recalls, (size_t)p->n_layers * sizeof *to->recalls);
     for (int i = 0; i < to->n_batches; i++) {
         plan_batch_choice(&to->batches[i], &from->batches[i]);
         memcpy(to->batches[i].streamed, from->batches[i].streamed, (size_t)p->n_layers);

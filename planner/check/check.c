@@ -378,7 +378,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
                         int first, struct notes *notes, const struct repricing *repricing, struct check_fields *doubts, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
-    const struct space_variant variant = { f->mode, f->recall, f->predictor, f->always, 0, 0 };
+    const struct space_variant variant = { f->mode, f->recall, plan_recalls(f), f->predictor, f->always, 0, 0 };
     struct problem pr = { 0 };
     struct points points = { 0 };
     int n = 0, r, replayed = space_has_lists(in, f->mode);

@@ -35,7 +35,8 @@ static int same_lists(const struct problem *p, int a, int b)
     const struct predicted *f = p->space.predicted[0];
     const uint8_t *kind = p->space.shapes.l.kind;
     return a == b || (p->space.in->equivalent && kind[a] == kind[b] && space_looks_up(&p->space, 0, a) && space_looks_up(&p->space, 0, b) &&
-                      (!f || (f->input[a] == f->input[b] && f->always[a] == f->always[b])));
+                      (!f || (f->input[a] == f->input[b] && f->always[a] == f->always[b] &&
+                              predicted_as_often(f, a, b))));
 }
 
 static int same_point(const struct visit *v, int i, int k, int layer, int batch)

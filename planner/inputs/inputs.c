@@ -57,6 +57,7 @@ void inputs_done(struct inputs *in)
     free(in->loads);
     free(in->position);
     free(in->predictors);
+    free(in->loss);
     list_cache_free(in->lists);
     free(in->quantiles);
     free(in->shifts);

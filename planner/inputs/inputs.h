@@ -91,6 +91,15 @@ struct inputs_quality {
     uint64_t tokens;            /* that it was measured on */
 };
 
+/* What a layer's predictors of one input lose at each of in->loss_target: energy by parts of the order, from hot to cold, and the
+ * divergence of the model's output that it causes. known 0: not measured. */
+#define INPUTS_PARTS 16
+struct inputs_loss {
+    int known;
+    double kl_per_energy;
+    float energy[INPUTS_POINTS][INPUTS_PARTS];
+};
+
 /* A shift that predict.c found for a predictor, and what it was found for. recall 0: none yet. */
 struct inputs_shift {
     double recall, false_positives, shift;
@@ -117,6 +126,9 @@ struct inputs {
     double recall;                              /* that the predictors were made for; 0: not known */
     int n_quality;                              /* 0: not measured */
     struct inputs_quality quality[INPUTS_QUALITY]; /* by input, target ascending */
+    int n_loss_targets;                         /* 0: not measured */
+    double loss_target[INPUTS_POINTS];          /* recalls, ascending */
+    struct inputs_loss *loss;                   /* [PREDICT_INPUTS][n_layers], or NULL */
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
@@ -182,6 +194,11 @@ static inline struct inputs_predictor *inputs_predictor_at(const struct inputs *
 {
     return &in->predictors[((size_t)input * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
                            (size_t)block];
+}
+
+static inline const struct inputs_loss *inputs_loss_at(const struct inputs *in, int input, int layer)
+{
+    return &in->loss[(size_t)input * (size_t)in->n_layers + (size_t)layer];
 }
 
 /* Bytes of the matrices of a layer that every token multiplies; layer 0 has those of the layers before the experts' too. */

@@ -18,6 +18,7 @@
 #include "planner/planning/planning_measured.h"
 #include "planner/planning/planning_paper.h"
 #include "planner/planning/planning_parts.h"
+#include "planner/planning/planning_quality.h"
 #include "planner/planning/variants.h"
 #include "planner/solve/solve_z3.h"
 
@@ -375,8 +376,10 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     int r = plan_limit_init(plan, l, p->space.in->n_batches, e);
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->predicted->recall;
+        l->by_layer = c->predicted->recalls != NULL;
         for (int k = 0; k < plan->n_layers; k++) {
             const struct predicted *f = p->space.predicted[x->residencies[k].variant];
+            l->recalls[k] = l->by_layer ? f->recalls[k] : 0;
             l->predictor[k] = f->input[k];
             l->always[k] = f->always[k];
         }
@@ -604,6 +607,26 @@ int planning_context(const struct request *q, const struct inputs *in)
     return floor_context(&in->h, q->context);
 }
 
+static double always_share(const struct plan_limit *l, const struct plan *plan)
+{
+    double sum = 0;
+    for (int k = 0; k < plan->n_layers; k++)
+        sum += 100.0 * l->always[k] / plan->n_ff / plan->n_layers;
+    return sum;
+}
+
+static int note_budget(const struct inputs *in, const struct plan_limit *l, struct plan *plan, struct err *e)
+{
+    double most = l->recall;
+    for (int k = 0; k < plan->n_layers; k++)
+        most = l->predictor[k] >= 0 && l->recalls[k] > most ? l->recalls[k] : most;
+    return plan_note(plan, e, "memory %llu: predicted mode at recalls of %g to %g by layer, %.3g %% of neurons exempt: mean KL %.3g nats "
+                              "from exact mode, by what layers lose, measured on %llu tokens",
+                     (unsigned long long)l->memory_bytes, l->recall, most, always_share(l, plan),
+                     planning_quality_kl(in, l->predictor, l->always, l->recall, plan_recalls(l)),
+                     (unsigned long long)(in->n_quality ? in->quality[0].tokens : 0));
+}
+
 /* What a predicted limit costs in quality, as measured where all layers see one input; where they differ, what bounds it. */
 static int note_quality(const struct inputs *in, const struct plan_limit *l, struct plan *plan, struct err *e)
 {
@@ -611,6 +634,8 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
     int count[PREDICT_INPUTS] = { 0 }, used[PREDICT_INPUTS], n = 0, known = 1;
     unsigned long long memory = l->memory_bytes;
     char text[160] = "";
+    if (l->by_layer)
+        return note_budget(in, l, plan, e);
     for (int k = 0; k < plan->n_layers; k++)
         if (l->predictor[k] >= 0)
             count[l->predictor[k]]++;
@@ -631,12 +656,9 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
         return plan_note(plan, e, "memory %llu: predicted mode at recall %g, input %s; the mix was not measured: mean KL at "
                                   "most %.3g nats from exact mode, the sum of both, as far as layers' shares add up",
                          memory, l->recall, text, variants_mixed_kl(in, used, n, l->recall));
-    double always = 0;
-    for (int k = 0; k < plan->n_layers; k++)
-        always += 100.0 * l->always[k] / plan->n_ff / plan->n_layers;
     return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt (here %.3g %%): "
                               "mean KL %.3g nats from exact mode, same likeliest token %.2f %%, perplexity x %.4f",
-                     memory, l->recall, row->target, (unsigned long long)row->tokens, always, row->kl_mean, 100 * row->top1,
+                     memory, l->recall, row->target, (unsigned long long)row->tokens, always_share(l, plan), row->kl_mean, 100 * row->top1,
                      row->ppl_ratio);
 }
 
@@ -700,18 +722,19 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
 }
 
 /* The solution's problem once more, with the one variant of its layers, which computes what is in memory of every neuron of an FFN
- * without a prediction: that is known only now. The residencies stay. */
-static int compute_resident(const struct problem *p, struct planning_chosen *x, struct problem *out, struct err *e)
+ * without a prediction: that is known only now. The residencies stay. A limit on quality is a budget then, where losses are known. */
+static int compute_resident(const struct problem *p, const struct request *q, struct planning_chosen *x, struct problem *out, struct err *e)
 {
     const struct space *s = &p->space;
     const struct cost_choice *c = &x->choice[0];
     size_t n = (size_t)s->in->n_layers;
     signed char *input = malloc(n);
-    uint32_t *always = malloc(n * sizeof *always);
-    struct space_variant one = { PLAN_PREDICTED, c->predicted->recall, input, always, 0, 0 };
-    const struct problem_request q = { .space = { &one, 1, &s->rules[c->rule], s->every }, .policy = (int)p->tables.policy[c->variant],
-                                       .like = p };
-    int r = input && always ? 0 : err_set(e, ERR_NOMEM, "out of memory for variants");
+    uint32_t *always = malloc(n * sizeof *always), *held = malloc(n * sizeof *held);
+    double *recalls = malloc(n * sizeof *recalls);
+    struct space_variant one = { PLAN_PREDICTED, c->predicted->recall, NULL, input, always, 0, 0 };
+    const struct problem_request again = { .space = { &one, 1, &s->rules[c->rule], s->every }, .policy = (int)p->tables.policy[c->variant],
+                                           .like = p };
+    int r = input && always && held && recalls ? 0 : err_set(e, ERR_NOMEM, "out of memory for variants");
     for (size_t l = 0; l < n && r == 0; l++) {
         const struct cost_residency *k = &x->residencies[l];
         const struct predicted *f = s->predicted[k->variant];
@@ -720,9 +743,18 @@ static int compute_resident(const struct problem *p, struct planning_chosen *x, 
             hot = k->hot[i] < hot ? k->hot[i] : hot;
         input[l] = f->input[l];
         always[l] = input[l] >= 0 && hot > f->always[l] ? hot : f->always[l];
+        held[l] = hot + k->slots * layout_of(&s->shapes, (int)l)->part[s->shapes.n_parts - 1].neurons_per_unit / (uint32_t)s->in->n_blocks;
+        held[l] = held[l] < (uint32_t)s->in->h.n_ff ? held[l] : (uint32_t)s->in->h.n_ff;
     }
-    if (r == 0)
-        r = problem_prepare(out, s->in, s->hw, &s->shapes.l, &q, s->notes, e);
+    if (r == 0 && q->max_kl >= 0 && q->recall <= 0 &&
+        (r = planning_quality_recalls(s->in, &s->shapes, input, always, held, q->max_kl, recalls, e)) == 1) {
+        one.recalls = recalls;
+        one.recall = 1;
+        for (size_t l = 0; l < n; l++)
+            one.recall = fmin(one.recall, recalls[l]);
+    }
+    if (r >= 0)
+        r = problem_prepare(out, s->in, s->hw, &s->shapes.l, &again, s->notes, e);
     for (int b = 0; b < x->n_batches && r == 0; b++) {
         x->choice[b].predicted = out->space.predicted[0];
         x->choice[b].variant = x->choice[b].rule = 0;
@@ -731,6 +763,8 @@ static int compute_resident(const struct problem *p, struct planning_chosen *x, 
         x->residencies[l].variant = 0;
     free(input);
     free(always);
+    free(held);
+    free(recalls);
     return r;
 }
 
@@ -746,7 +780,7 @@ static int plan_limit_of(struct problem *p, const struct request *q, const struc
     struct problem own = { 0 };
     if ((r = reserve_engine(p, q, lim, &x, e)) == 0 && (r = reserve_area(p, q, lim, most, &x, e)) == 0) {
         int resident = q->always_resident && x.choice[0].mode == PLAN_PREDICTED;
-        r = resident ? compute_resident(p, &x, &own, e) : 0;
+        r = resident ? compute_resident(p, q, &x, &own, e) : 0;
         if (r == 0)
             r = fill_limit(resident ? &own : p, lim, &x, plan, out, e);
     }
@@ -846,7 +880,7 @@ int planning_notes(const struct problem *p, const struct request *q, struct plan
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e)
 {
-    struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0, 0 };
+    struct space_variant variant = { l->mode, l->recall, plan_recalls(l), l->predictor, l->always, 0, 0 };
     struct coalesce coalesce;
     planning_coalesce(l, &coalesce);
     struct problem_request q = { .space.variants = &variant, .space.n_variants = 1, .policy = (int)l->policy, .space.coalesce = &coalesce };
@@ -885,7 +919,7 @@ void planning_coalesce(const struct plan_limit *l, struct coalesce *out)
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
 {
     size_t n = (size_t)p->n_layers;
-    return a->mode == b->mode && a->policy == b->policy && !(a->recall < b->recall) && !(a->recall > b->recall) &&
+    return a->mode == b->mode && a->policy == b->policy && plan_same_recall(p, a, b) &&
            plan_same_coalesce(a, b) && !memcmp(a->predictor, b->predictor, n) && !memcmp(a->always, b->always, n * sizeof *a->always);
 }
 

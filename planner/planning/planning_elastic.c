@@ -120,7 +120,7 @@ static int try_group(struct problem *p, const struct request *q, const struct pl
 static int try_variant(struct problem *p, const struct request *q, const struct plan *plan,
                        const struct plan_limit *l, struct attempt *a, struct err *e)
 {
-    struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0, 0 };
+    struct space_variant variant = { l->mode, l->recall, plan_recalls(l), l->predictor, l->always, 0, 0 };
     struct problem_request one = { .space.variants = &variant, .space.n_variants = 1, .policy = q->policy, .like = p };
     struct problem alone;
     if (p->space.n_variants == 1)

@@ -83,7 +83,7 @@ int planning_guesses(struct plan *p, const struct inputs *in, const struct hw *h
     int r = 0;
     for (int i = 0; i < p->n_limits && r == 0; i++) {
         struct plan_limit *l = &p->limits[i];
-        const struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0, 0 };
+        const struct space_variant variant = { l->mode, l->recall, plan_recalls(l), l->predictor, l->always, 0, 0 };
         struct problem pr;
         if ((r = problem_shape(&pr, in, hw, &p->layout, &variant, 1, NULL, e)) == 0) {
             r = planning_limit_guesses(&pr, p, l, who, &l->guesses, e);

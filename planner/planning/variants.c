@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As a plan's text has it, so that check finds the same operating points. */
-static double six_digits(double v)
+double variants_six_digits(double v)
 {
     char text[32];
     snprintf(text, sizeof text, "%.6g", v);
@@ -34,7 +33,7 @@ const struct inputs_quality *variants_quality(const struct inputs *in, int input
  * for. 0: with this input no recall is known to keep --max-kl. */
 static double recall_of(const struct request *q, const struct inputs *in, int input)
 {
-    double recall = six_digits(q->recall > 0 ? q->recall : in->recall > 0 ? in->recall : VARIANTS_RECALL);
+    double recall = variants_six_digits(q->recall > 0 ? q->recall : in->recall > 0 ? in->recall : VARIANTS_RECALL);
     if (q->max_kl < 0)
         return recall;
     if (q->recall > 0) {
@@ -43,7 +42,7 @@ static double recall_of(const struct request *q, const struct inputs *in, int in
     }
     for (int i = 0; i < in->n_quality; i++)
         if (in->quality[i].input == input && in->quality[i].kl_mean <= q->max_kl)
-            return six_digits(in->quality[i].target);
+            return variants_six_digits(in->quality[i].target);
     return 0;
 }
 
@@ -65,10 +64,10 @@ static double mixed_recall(const struct request *q, const struct inputs *in, con
     if (q->max_kl < 0)
         return recall_of(q, in, inputs[0]);
     if (q->recall > 0)
-        return variants_mixed_kl(in, inputs, n, six_digits(q->recall)) <= q->max_kl ? six_digits(q->recall) : 0;
+        return variants_mixed_kl(in, inputs, n, variants_six_digits(q->recall)) <= q->max_kl ? variants_six_digits(q->recall) : 0;
     double least = 0;
     for (int i = 0; i < in->n_quality; i++) {
-        double target = six_digits(in->quality[i].target);
+        double target = variants_six_digits(in->quality[i].target);
         if ((least <= 0 || target < least) && variants_mixed_kl(in, inputs, n, target) <= q->max_kl)
             least = target;
     }
@@ -86,7 +85,7 @@ static void add_predicted(const struct inputs *in, const struct layout_shapes *s
         w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] ? w->always[at] :
                                                                       predicted_always(in, layout_of(s, l), predictor, l, recall);
     }
-    w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix, 0 };
+    w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, NULL, w->input + at, w->always + at, mix, 0 };
 }
 
 /* Inputs that a request may use and that predictors of any layer see. */
@@ -183,7 +182,7 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
     else
         w.variant[w.n++] = (struct space_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
                                                      sparse && l->form != LAYOUT_TILES ? PLAN_EXACT : PLAN_DENSE };
-    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_TILES)
+    if (r == 0 && q->mode < 0 && q->max_kl > 0 && sparse && l->form != LAYOUT_TILES)
         r = add_all_predicted(q, in, l, 1, &w, e);
     if (r < 0) {
         variants_done(&w);

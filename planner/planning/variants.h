@@ -19,6 +19,9 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
              struct err *e);
 void variants_done(struct variants *w); /* accepts a zeroed one */
 
+/* As a plan's text has it, so that check finds the same operating points. */
+double variants_six_digits(double v);
+
 /* The row of the quality table that holds for a target recall: the largest target that is not above it; NULL: none. */
 const struct inputs_quality *variants_quality(const struct inputs *in, int input, double recall);
 

@@ -231,10 +231,21 @@ static void fill_layer(struct predicted *f, const struct inputs *in, const struc
         units[i + 1] += units[i];
 }
 
+static double recall_in(const struct predicted *f, int layer)
+{
+    return f->recalls ? f->recalls[layer] : f->recall;
+}
+
+int predicted_as_often(const struct predicted *f, int a, int b)
+{
+    return !(recall_in(f, a) < recall_in(f, b)) && !(recall_in(f, a) > recall_in(f, b));
+}
+
 /* The layer is as the first one in all that matters here. */
 static int as_first(const struct predicted *f, const struct inputs *in, const struct layout_shapes *s, int l)
 {
-    return in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] && f->input[l] == f->input[0] && f->always[l] == f->always[0];
+    return in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] && f->input[l] == f->input[0] && f->always[l] == f->always[0] &&
+           predicted_as_often(f, l, 0);
 }
 
 static void copy_first(struct predicted *f, int n_batches, int l)
@@ -262,7 +273,7 @@ static int fill(struct predicted *f, const struct inputs *in, const struct layou
         }
         for (int k = 0; k < f->n_blocks; k++)
             f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k] =
-                block_of(in, f->input[l], l, k, f->recall);
+                block_of(in, f->input[l], l, k, recall_in(f, l));
         for (int b = 0; b < in->n_batches; b++)
             fill_layer(f, in, s, b, l);
     }
@@ -271,8 +282,8 @@ static int fill(struct predicted *f, const struct inputs *in, const struct layou
 }
 
 /* With the choices, and room for all that follows from them. */
-static struct predicted *alloc(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
-                              const uint32_t *always)
+static struct predicted *alloc(const struct inputs *in, const struct layout_shapes *s, double recall, const double *recalls,
+                               const signed char *input, const uint32_t *always)
 {
     size_t layers = (size_t)in->n_layers, rows = layers * (size_t)in->n_batches;
     struct predicted *f = malloc(sizeof *f);
@@ -286,19 +297,22 @@ static struct predicted *alloc(const struct inputs *in, const struct layout_shap
     f->block = calloc(layers * (size_t)in->n_blocks, sizeof *f->block);
     f->neurons = calloc(rows * ((size_t)f->n_ff + 1), sizeof *f->neurons);
     f->units = calloc(rows * ((size_t)f->n_units + 1), sizeof *f->units);
-    if (!f->input || !f->always || !f->block || !f->neurons || !f->units) {
+    f->recalls = recalls ? malloc(layers * sizeof *f->recalls) : NULL;
+    if (!f->input || !f->always || !f->block || !f->neurons || !f->units || (recalls && !f->recalls)) {
         predicted_free(f);
         return NULL;
     }
     memcpy(f->input, input, layers);
+    if (recalls)
+        memcpy(f->recalls, recalls, layers * sizeof *recalls);
     memcpy(f->always, always, layers * sizeof *f->always);
     return f;
 }
 
-int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
-                 const uint32_t *always, struct predicted **out, struct err *e)
+int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const double *recalls,
+                  const signed char *input, const uint32_t *always, struct predicted **out, struct err *e)
 {
-    struct predicted *f = alloc(in, s, recall, input, always);
+    struct predicted *f = alloc(in, s, recall, recalls, input, always);
     int r = f ? fill(f, in, s, e) : err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     if (r < 0) {
         predicted_free(f);
@@ -312,7 +326,7 @@ int predicted_copy(const struct predicted *f, const struct inputs *in, const str
                   struct err *e)
 {
     size_t rows = (size_t)in->n_layers * (size_t)in->n_batches;
-    struct predicted *o = alloc(in, s, f->recall, f->input, f->always);
+    struct predicted *o = alloc(in, s, f->recall, f->recalls, f->input, f->always);
     if (!o)
         return err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     memcpy(o->block, f->block, (size_t)in->n_layers * (size_t)in->n_blocks * sizeof *o->block);
@@ -328,6 +342,7 @@ void predicted_free(struct predicted *f)
     if (!f)
         return;
     free(f->input);
+    free(f->recalls);
     free(f->always);
     free(f->block);
     free(f->neurons);
@@ -335,16 +350,18 @@ void predicted_free(struct predicted *f)
     free(f);
 }
 
-int predicted_made_from(const struct predicted *f, double recall, const signed char *input, const uint32_t *always)
+int predicted_made_from(const struct predicted *f, double recall, const double *recalls, const signed char *input,
+                        const uint32_t *always)
 {
     size_t n = (size_t)f->n_layers;
-    return !(f->recall < recall) && !(f->recall > recall) && !memcmp(f->input, input, n) &&
+    int same = !f->recalls == !recalls && (!recalls || !memcmp(f->recalls, recalls, n * sizeof *recalls));
+    return same && !(f->recall < recall) && !(f->recall > recall) && !memcmp(f->input, input, n) &&
            !memcmp(f->always, always, n * sizeof *always);
 }
 
 int predicted_same(const struct predicted *a, const struct predicted *b)
 {
-    return a->n_layers == b->n_layers && predicted_made_from(a, b->recall, b->input, b->always);
+    return a->n_layers == b->n_layers && predicted_made_from(a, b->recall, b->recalls, b->input, b->always);
 }
 
 double predicted_neurons(const struct predicted *f, int batch_index, int layer, uint32_t hot)

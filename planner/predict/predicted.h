@@ -24,6 +24,7 @@
 
 struct predicted {
     double recall;              /* asked for */
+    double *recalls;            /* [n_layers], of each layer, the least of which `recall` is; NULL: that of all */
     int n_layers, n_blocks, n_ff, n_units;
     unsigned cpus;              /* tiers of the processor that lists are made with (cpu_detect): the same ones, whichever */
     signed char *input;         /* [n_layers]: enum predict_input; -1: the layer runs exactly */
@@ -53,14 +54,19 @@ uint64_t predicted_layer_bytes(const struct inputs *in, const signed char *input
  * saves: chance >= 1 - score row / gate row, in bytes. */
 uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
 
-/* input, always computed: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for its input. */
-int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
-                 const uint32_t *always, struct predicted **out, struct err *e);
+/* Have two layers the same recall? */
+int predicted_as_often(const struct predicted *f, int a, int b);
+
+/* recalls (NULL: one in all layers), input, always computed: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for
+ * its input. */
+int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const double *recalls,
+                  const signed char *input, const uint32_t *always, struct predicted **out, struct err *e);
 void predicted_free(struct predicted *f); /* accepts NULL */
 
 /* Was it made from these choices? Then what it predicts holds for another layout whose units of part 0 have as many
  * neurons, and a copy for that layout differs in the account alone. ERR_NOMEM. */
-int predicted_made_from(const struct predicted *f, double recall, const signed char *input, const uint32_t *always);
+int predicted_made_from(const struct predicted *f, double recall, const double *recalls, const signed char *input,
+                        const uint32_t *always);
 int predicted_copy(const struct predicted *f, const struct inputs *in, const struct layout_shapes *s, struct predicted **out,
                   struct err *e);
 

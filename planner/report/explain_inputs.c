@@ -33,14 +33,15 @@ static void add_rival(const struct problem *pr, const struct plan_limit *l, int 
     int any = 0;
     for (int k = 0; k < in->n_layers; k++) {
         int other = l->predictor[k] != input && predicted_known(in, input, k);
+        double recall = l->by_layer ? l->recalls[k] : l->recall;
         out->inputs[at + (size_t)k] = (signed char)(other ? input : -1);
-        out->always[at + (size_t)k] = other ? predicted_always(in, layout_of(&pr->space.shapes, k), input, k, l->recall) : 0;
+        out->always[at + (size_t)k] = other ? predicted_always(in, layout_of(&pr->space.shapes, k), input, k, recall) : 0;
         any |= other;
     }
     if (!any)
         return;
     out->input[out->n] = input;
-    out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0, 0 };
+    out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, plan_recalls(l), out->inputs + at, out->always + at, 0, 0 };
 }
 
 /* The fastest residency of a layer under a rival variant within so many bytes of account. */

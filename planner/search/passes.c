@@ -51,7 +51,7 @@ static int view_init(struct view *v, const struct problem *p, const struct plan_
     v->most = v->in.n_batches;
     miss_tables_init(&v->own.tables, s, (int)l->policy);
     if (f)
-        r = predicted_new(&v->in, &s->shapes, f->recall, f->input, f->always, &s->predicted[0], e);
+        r = predicted_new(&v->in, &s->shapes, f->recall, f->recalls, f->input, f->always, &s->predicted[0], e);
     if (r == 0 && space_looks_up_any(s))
         r = miss_tables_reserve(&v->own.tables, 0, e);
     return r;

@@ -143,12 +143,12 @@ static int predict(const struct space *s, const struct space_variant *v, const s
     for (int i = 0; like && i < like->n_variants; i++)
         if (like->in == s->in && like->predicted[i] &&
             space_same_units(like, s, 0) &&
-            predicted_made_from(like->predicted[i], v->recall, v->input, v->always))
+            predicted_made_from(like->predicted[i], v->recall, v->recalls, v->input, v->always))
             return predicted_copy(like->predicted[i], s->in, &s->shapes, out, e);
     for (int i = 0; &s->predicted[i] < out; i++) /* the same with another cache policy */
-        if (s->predicted[i] && predicted_made_from(s->predicted[i], v->recall, v->input, v->always))
+        if (s->predicted[i] && predicted_made_from(s->predicted[i], v->recall, v->recalls, v->input, v->always))
             return predicted_copy(s->predicted[i], s->in, &s->shapes, out, e);
-    return predicted_new(s->in, &s->shapes, v->recall, v->input, v->always, out, e);
+    return predicted_new(s->in, &s->shapes, v->recall, v->recalls, v->input, v->always, out, e);
 }
 
 static void find_rules(struct space *s, const struct coalesce *given)

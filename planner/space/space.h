@@ -16,7 +16,8 @@
 /* A way to run: a mode and, in predicted mode, what predictors do. */
 struct space_variant {
     enum plan_mode mode;
-    double recall;                      /* predicted mode: see struct predicted; the next two also: [n_layers], borrowed */
+    double recall;                      /* predicted mode: see struct predicted; the next three also: [n_layers], borrowed */
+    const double *recalls;
     const signed char *input;
     const uint32_t *always;
     int mix;                            /* adjacent variants with the same number > 0, of one mode and recall: each layer

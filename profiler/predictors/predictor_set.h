@@ -65,12 +65,14 @@ int predictor_set_check(struct trace_predictors *p, struct trace *held, const st
 
 /* What they cost in quality: the whole model is run on text (a trace of it: its held-out tokens, or all of them) densely, and
  * for every input of `inputs` (1 << enum predict_input) that p has, and several recalls, with every FFN computing only
- * predicted neurons; a block without a predictor is computed whole. rows: for trace_predict_save_quality. tokens: how many
+ * predicted neurons; a block without a predictor is computed whole. rows and losses, whose rows are to be freed: for
+ * trace_predict_save_quality. own: the trace that p is of, whose order losses go by. tokens: how many
  * are compared at most; PREDICTOR_SET_AUTO: as many as keep it to minutes. ERR_INPUT when the text has too few, or p has
  * none of these inputs. */
 #define PREDICTOR_SET_AUTO UINT64_MAX
-int predictor_set_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, unsigned inputs,
-                       uint64_t tokens, struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
-                       struct err *e);
+int predictor_set_quality(struct trace_predictors *p, struct trace *own, struct trace *text, int all, const struct model *m,
+                          unsigned inputs, uint64_t tokens, struct pool *pool,
+                          struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
+                          struct trace_predict_losses *losses, struct err *e);
 
 #endif

@@ -1,10 +1,12 @@
 /* The model runs the same text once per variant: exactly, and with the neurons that the predictors of one input predict
  * at one recall. All variants run side by side (compare.h):
  *
- *   tokens of a run:  exact | ffn 0.90 | ffn 0.95 | ... | block 0.90 | ...      each: the same pieces of text
+ *   tokens of a run:  exact | ffn 0.90 | ffn 0.95 | ... | block 0.90 | ... | layers 0 | layers 1 ...    each: the same pieces of text
  *
  * The pass hands every token's vectors here before its neurons; the one that the token's variant predicts from is
- * kept, and when the neurons come those that the predictors do not predict become 0. */
+ * kept, and when the neurons come those that the predictors do not predict become 0. The last variants do so in a few layers
+ * alone, at the least recall: what each of these costs the model. An input's variant of the highest recall, which is next to
+ * exact, shows what energy would be lost at others. */
 #include "common/base/file.h"
 #include "common/base/progress.h"
 #include "common/offline/forward.h"
@@ -17,11 +19,13 @@
 #include <string.h>
 
 static const double targets[] = { 0.90, 0.95, 0.98, 0.99, 0.995, 0.999 };
-enum { TARGETS = sizeof targets / sizeof *targets, VARIANTS = 1 + PREDICT_INPUTS * TARGETS, TILE = FORWARD_TILE };
+static const float loss_targets[] = { 0.80f, 0.90f, 0.95f, 0.97f, 0.98f, 0.99f, 0.995f, 0.998f, 0.999f };
+enum { TARGETS = sizeof targets / sizeof *targets, GROUPS = 8, VARIANTS = 1 + PREDICT_INPUTS * TARGETS + GROUPS, TILE = FORWARD_TILE };
+enum { LOSSES = sizeof loss_targets / sizeof *loss_targets, LOSS_OF_GROUPS = 1, PARTS = TRACE_PREDICT_PARTS };
 enum { LEAST = 16, LEAST_PIECE = 64, AUTO_LEAST = 128, AUTO_MOST = 4096 };
 #define AUTO_ELEMENTS 1.9e12        /* weights times tokens: 256 tokens of a 7B model */
 #define RUN_BYTES     (256u << 20)  /* residual streams and inputs of a run */
-_Static_assert(PREDICT_INPUTS * TARGETS <= TRACE_PREDICT_QUALITY, "rows");
+_Static_assert(PREDICT_INPUTS * TARGETS <= TRACE_PREDICT_QUALITY && LOSSES <= TRACE_PREDICT_POINTS, "rows");
 
 /* A stretch of text: tokens [first, first + n), of which those from `skip` on are compared. */
 struct piece {
@@ -31,7 +35,8 @@ struct piece {
 
 struct variant {                 /* 0: exact */
     enum predict_input input;
-    double target;
+    int target;                  /* of targets */
+    int group;                   /* of layers, which alone leave neurons out; -1: all do */
 };
 
 /* What the neurons did, added up by each worker for itself. */
@@ -43,7 +48,7 @@ struct tally {
 struct loaded {
     struct predict p;
     void *weights;
-    float threshold[TARGETS];
+    float threshold[TARGETS], loss_threshold[LOSSES];
 };
 
 struct quality {
@@ -51,7 +56,7 @@ struct quality {
     const struct trace_info *info;
     struct pool *pool;
     struct variant v[VARIANTS];
-    int n_variants, n_blocks;
+    int n_rows, n_groups, n_variants, n_blocks, current; /* current: the layer that is computed */
     struct loaded *layer;        /* [PREDICT_INPUTS][n_blocks] of the layer that is computed */
     size_t run_tokens;           /* of one variant */
     float *in;                   /* [n_variants * run_tokens][d_model] */
@@ -61,7 +66,16 @@ struct quality {
     size_t x_bytes, hidden_bytes, rank;
     struct compare compare;
     struct progress progress;
+    /* of losses */
+    float *weight;               /* [n_layers][n_blocks][n_ff]: |column of Down|^2 over the layer's largest, */
+    double *largest;             /* [n_layers] */
+    uint8_t *part;               /* [n_layers][n_blocks][n_ff] */
+    double *energy;              /* [workers][PREDICT_INPUTS][n_layers][LOSSES][PARTS], in units of the largest over UNIT */
+    uint64_t tokens;             /* that the pass had of a variant */
 };
+
+/* Energies are summed in whole units, so that sums do not depend on who adds what first. */
+#define UNIT 16777216.0
 
 /* ---- text ---- */
 
@@ -161,6 +175,8 @@ static int load(struct quality *q, const struct trace_predictor *x, struct loade
                                .bias = (const float *)(const void *)(w + bias) };
     for (int k = 0; k < TARGETS; k++)
         out->threshold[k] = trace_predict_point_for(x, targets[k])->threshold;
+    for (int k = 0; k < LOSSES; k++)
+        out->loss_threshold[k] = trace_predict_point_for(x, (double)loss_targets[k])->threshold;
     int r = trace_predictors_read(q->p, x, w, w + a, (float *)(void *)(w + bias), e);
     return r < 0 ? r : predict_init(&out->p, e);
 }
@@ -169,6 +185,7 @@ static int load_layer(void *ctx, int layer, struct err *e)
 {
     struct quality *q = ctx;
     unload(q);
+    q->current = layer;
     progress_add(&q->progress, 1);
     for (int i = 0; i < PREDICT_INPUTS; i++)
         for (int b = 0; b < q->n_blocks; b++) {
@@ -204,6 +221,23 @@ static void scores(struct quality *q, const struct predict *p, int worker, const
     predict_scores(p, 0, p->n_ff, hidden, hb, n, out, (size_t)p->n_ff);
 }
 
+/* What of a token's neurons would be lost at each recall. */
+static void lose(const struct quality *q, const struct loaded *l, int worker, int block, const float *h, const float *score)
+{
+    size_t layers = (size_t)q->info->h.n_layers, n_ff = (size_t)q->info->h.n_ff;
+    size_t at = (size_t)q->current * (size_t)q->n_blocks + (size_t)block;
+    const float *weight = q->weight + at * n_ff;
+    const uint8_t *part = q->part + at * n_ff;
+    double *to = q->energy + (((size_t)worker * PREDICT_INPUTS + l->p.input) * layers + (size_t)q->current) * LOSSES * PARTS;
+    for (size_t i = 0; i < n_ff; i++) {
+        if (!(h[i] < 0 || h[i] > 0))
+            continue;
+        double energy = rint((double)h[i] * (double)h[i] * (double)weight[i] * UNIT);
+        for (int k = 0; k < LOSSES; k++)
+            to[k * PARTS + part[i]] += score[i] > l->loss_threshold[k] ? 0 : energy;
+    }
+}
+
 static void drop(float *h, const float *score, float threshold, size_t n, struct tally *t)
 {
     for (size_t i = 0; i < n; i++) {
@@ -224,6 +258,12 @@ static void whole(const float *h, size_t n, struct tally *t)
     t->all += n, t->predicted += n, t->active += active, t->hit += active;
 }
 
+/* Does a variant leave neurons of the current layer out? */
+static int leaves_out(const struct quality *q, size_t v)
+{
+    return v && (q->v[v].group < 0 || q->v[v].group == q->current * q->n_groups / q->info->h.n_layers);
+}
+
 static void take_away(void *ctx, int worker, int block, const size_t *tokens, int n, float *h)
 {
     struct quality *q = ctx;
@@ -233,17 +273,19 @@ static void take_away(void *ctx, int worker, int block, const size_t *tokens, in
         size_t v = tokens[t] / q->run_tokens;
         for (end = t + 1; end < n; end++) { /* tokens ascend, and variants of an input stand together */
             size_t w = tokens[end] / q->run_tokens;
-            if (!v != !w || q->v[v].input != q->v[w].input)
+            if (leaves_out(q, v) != leaves_out(q, w) || q->v[v].input != q->v[w].input)
                 break;
         }
         const struct loaded *l = &q->layer[(int)q->v[v].input * q->n_blocks + block];
-        if (v && l->weights)
+        if (leaves_out(q, v) && l->weights)
             scores(q, &l->p, worker, tokens + t, end - t, s);
-        for (int k = t; k < end && v; k++) {
+        for (int k = t; k < end && leaves_out(q, v); k++) {
             size_t w = tokens[k] / q->run_tokens;
             struct tally *tally = &q->tally[(size_t)worker * VARIANTS + w];
+            if (l->weights && q->v[w].group < 0 && q->v[w].target == TARGETS - 1)
+                lose(q, l, worker, block, h + (size_t)k * n_ff, s + (size_t)(k - t) * n_ff);
             if (l->weights)
-                drop(h + (size_t)k * n_ff, s + (size_t)(k - t) * n_ff, l->threshold[(w - 1) % TARGETS], n_ff, tally);
+                drop(h + (size_t)k * n_ff, s + (size_t)(k - t) * n_ff, l->threshold[q->v[w].target], n_ff, tally);
             else
                 whole(h + (size_t)k * n_ff, n_ff, tally);
         }
@@ -259,6 +301,7 @@ static int one_run(struct quality *q, struct forward *f, struct trace *text, con
     q->run_tokens = 0;
     for (size_t i = 0; i < n; i++)
         q->run_tokens += pieces[i].n;
+    q->tokens += q->run_tokens;
     uint32_t *ids = malloc(v_n * q->run_tokens * sizeof *ids);
     uint64_t *starts = malloc((v_n * n + 1) * sizeof *starts);
     int r = ids && starts ? 0 : err_set(e, ERR_NOMEM, "%zu tokens", q->run_tokens);
@@ -306,16 +349,17 @@ static int reserve(struct quality *q, size_t tokens, struct err *e)
     q->layer = calloc((size_t)(PREDICT_INPUTS * q->n_blocks), sizeof *q->layer);
     q->in = malloc((size_t)q->n_variants * tokens * (size_t)h->d_model * sizeof *q->in);
     q->tally = calloc(w * VARIANTS, sizeof *q->tally);
+    q->energy = calloc(w * PREDICT_INPUTS * (size_t)h->n_layers * LOSSES * PARTS, sizeof *q->energy);
     q->x = malloc(w * TILE * q->x_bytes), q->hidden = malloc(w * TILE * q->hidden_bytes);
     q->h = malloc(w * TILE * q->rank * sizeof *q->h), q->scores = malloc(w * TILE * n_ff * sizeof *q->scores);
-    return q->layer && q->in && q->tally && q->x && q->hidden && q->h && q->scores
+    return q->layer && q->in && q->tally && q->energy && q->x && q->hidden && q->h && q->scores
                ? 0
                : err_set(e, ERR_NOMEM, "a run of %zu tokens", tokens);
 }
 
 static void result(const struct quality *q, struct trace_predict_quality *rows)
 {
-    for (int v = 1; v < q->n_variants; v++) {
+    for (int v = 1; v <= q->n_rows; v++) {
         struct tally t = { 0 };
         for (int w = 0; w < pool_threads(q->pool); w++) {
             const struct tally *x = &q->tally[w * VARIANTS + v];
@@ -324,7 +368,7 @@ static void result(const struct quality *q, struct trace_predict_quality *rows)
         const struct compare *c = &q->compare;
         double n = (double)c->tokens, all = (double)t.all;
         rows[v - 1] = (struct trace_predict_quality){
-            .input = q->v[v].input, .target = q->v[v].target,
+            .input = q->v[v].input, .target = targets[q->v[v].target],
             .recall = t.active ? (double)t.hit / (double)t.active : 1,
             .density = (double)t.predicted / all, .true_density = (double)t.active / all,
             .kl_mean = c->v[v].kl / n, .kl_max = c->v[v].kl_max, .top1 = (double)c->v[v].same / n,
@@ -333,8 +377,101 @@ static void result(const struct quality *q, struct trace_predict_quality *rows)
     }
 }
 
+/* ---- losses ---- */
+
+/* Columns of Down of a layer. */
+static int output_weights(struct quality *q, const struct model *m, int layer, float *down, struct err *e)
+{
+    struct predictor_tensor t;
+    size_t n_ff = (size_t)m->h.n_ff, d = (size_t)m->h.d_model, blocks = (size_t)q->n_blocks;
+    float *weight = q->weight + (size_t)layer * blocks * n_ff, most = 0;
+    int r = predictor_tensor_open(m->gguf, m->layer[layer][MODEL_FFN_DOWN], &t, e);
+    for (size_t b = 0; b < blocks && r == 0; b++) {
+        if ((r = predictor_tensor_next(&t, q->n_blocks, down, e)) < 0)
+            break;
+        for (size_t i = 0; i < n_ff; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < d; k++) {
+                double x = (double)(m->h.down_by_neuron ? down[i * d + k] : down[k * n_ff + i]);
+                sum += x * x;
+            }
+            weight[b * n_ff + i] = (float)sum;
+        }
+    }
+    for (size_t i = 0; i < blocks * n_ff; i++)
+        most = weight[i] > most ? weight[i] : most;
+    for (size_t i = 0; i < blocks * n_ff && most > 0; i++)
+        weight[i] /= most;
+    q->largest[layer] = (double)most;
+    return r;
+}
+
+/* What a neuron's output weighs, and where it is in the order of the trace that the predictors are in. */
+static int all_weights(struct quality *q, struct trace *order, const struct model *m, struct err *e)
+{
+    size_t n_ff = (size_t)m->h.n_ff, blocks = (size_t)m->h.n_layers * (size_t)q->n_blocks;
+    struct hash128 hash;
+    uint32_t *at = NULL;
+    float *down = malloc(n_ff * (size_t)m->h.d_model * sizeof *down);
+    q->weight = malloc(blocks * n_ff * sizeof *q->weight);
+    q->largest = malloc((size_t)m->h.n_layers * sizeof *q->largest);
+    q->part = malloc(blocks * n_ff);
+    int r = down && q->weight && q->largest && q->part ? trace_orders(order, &at, &hash, e) : err_set(e, ERR_NOMEM, "weights of neurons");
+    for (size_t i = 0; i < blocks * n_ff && r == 0; i++)
+        q->part[i / n_ff * n_ff + at[i]] = (uint8_t)(i % n_ff * PARTS / n_ff);
+    for (int l = 0; l < m->h.n_layers && r == 0; l++)
+        r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : output_weights(q, m, l, down, e);
+    free(down);
+    free(at);
+    return r;
+}
+
+/* Energy per token of an input in a layer at a recall, in parts. */
+static void energies(const struct quality *q, int input, int layer, int k, float *out)
+{
+    size_t layers = (size_t)q->info->h.n_layers;
+    for (int i = 0; i < PARTS; i++) {
+        double sum = 0;
+        for (int w = 0; w < pool_threads(q->pool); w++)
+            sum += q->energy[(((size_t)(w * PREDICT_INPUTS + input) * layers + (size_t)layer) * LOSSES + (size_t)k) * PARTS + (size_t)i];
+        out[i] = (float)(sum / UNIT * q->largest[layer] / (double)q->tokens);
+    }
+}
+
+/* A row for each layer of each input that was measured. The groups' variants say what an energy costs; where nothing is lost in one,
+ * all of them together do. */
+static int lost(const struct quality *q, struct trace_predict_losses *out, struct err *e)
+{
+    int layers = q->info->h.n_layers;
+    double energy[GROUPS] = { 0 }, all = 0, kl = 0;
+    struct trace_predict_losses o = { .n_targets = LOSSES, .row = calloc((size_t)(PREDICT_INPUTS * layers), sizeof *o.row) };
+    if (!o.row)
+        return err_set(e, ERR_NOMEM, "losses");
+    memcpy(o.target, loss_targets, sizeof loss_targets);
+    for (int v = 1; v <= q->n_rows; v += TARGETS)
+        for (int l = 0; l < layers; l++) {
+            if (!trace_predictors_find(q->p, q->v[v].input, l, 0))
+                continue;
+            struct trace_predict_loss *row = &o.row[o.n++];
+            *row = (struct trace_predict_loss){ .input = q->v[v].input, .layer = l };
+            for (int k = 0; k < LOSSES; k++)
+                energies(q, (int)row->input, l, k, row->energy[k]);
+            for (int i = 0; i < PARTS && v == 1; i++)
+                energy[l * q->n_groups / layers] += (double)row->energy[LOSS_OF_GROUPS][i];
+        }
+    for (int g = 0; g < q->n_groups; g++)
+        all += energy[g], kl += q->compare.v[1 + q->n_rows + g].kl / (double)q->compare.tokens;
+    for (int i = 0; i < o.n; i++) {
+        int g = o.row[i].layer * q->n_groups / layers;
+        o.row[i].kl_per_energy = energy[g] > 0 ? q->compare.v[1 + q->n_rows + g].kl / (double)q->compare.tokens / energy[g] :
+                                 all > 0 ? kl / all : 0;
+    }
+    *out = o;
+    return 0;
+}
+
 static int measure(struct quality *q, struct trace *text, const struct model *m, const struct piece *pieces, size_t n,
-                   struct trace_predict_quality *rows, struct err *e)
+                   struct trace_predict_quality *rows, struct trace_predict_losses *losses, struct err *e)
 {
     size_t most = RUN_BYTES / (2 * sizeof(float) * (size_t)m->h.d_model * (size_t)q->n_variants), longest = 1, n_runs = 0;
     struct forward *f = NULL;
@@ -360,19 +497,20 @@ static int measure(struct quality *q, struct trace *text, const struct model *m,
     }
     if (n_runs)
         progress_done(&q->progress);
-    if (!r)
+    if (!r && (r = lost(q, losses, e)) == 0)
         result(q, rows);
     forward_free(f);
     compare_done(&q->compare);
     return r;
 }
 
-int predictor_set_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, unsigned inputs,
-                       uint64_t tokens, struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
-                       struct err *e)
+int predictor_set_quality(struct trace_predictors *p, struct trace *own, struct trace *text, int all, const struct model *m,
+                          unsigned inputs, uint64_t tokens, struct pool *pool,
+                          struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
+                          struct trace_predict_losses *losses, struct err *e)
 {
     struct quality q = { .p = p, .info = trace_info(text), .pool = pool, .n_variants = 1,
-                         .n_blocks = model_ffn_blocks(&m->h) };
+                         .n_blocks = model_ffn_blocks(&m->h), .n_groups = m->h.n_layers < GROUPS ? m->h.n_layers : GROUPS };
     struct piece *pieces = NULL;
     size_t n_pieces = 0;
     uint64_t compared = 0;
@@ -382,8 +520,11 @@ int predictor_set_quality(struct trace_predictors *p, struct trace *text, int al
     const struct trace_predictor *list = trace_predictors_list(p, &n_list);
     for (int i = 0; i < n_list; i++)
         for (int k = 0; k < TARGETS && inputs >> list[i].input & 1 && (!i || list[i].input != list[i - 1].input); k++)
-            q.v[q.n_variants++] = (struct variant){ .input = list[i].input, .target = targets[k] };
-    if (q.n_variants == 1)
+            q.v[q.n_variants++] = (struct variant){ .input = list[i].input, .target = k, .group = -1 };
+    q.n_rows = q.n_variants - 1;
+    for (int g = 0; g < q.n_groups; g++)
+        q.v[q.n_variants++] = (struct variant){ .input = q.v[1].input, .group = g };
+    if (!q.n_rows)
         return err_set(e, ERR_INPUT, "there are no predictors of that input; 'thermo-profile show' lists those that there are");
     if (tokens == PREDICTOR_SET_AUTO)
         tokens = automatic(q.info);
@@ -394,10 +535,11 @@ int predictor_set_quality(struct trace_predictors *p, struct trace *text, int al
     if (!r && compared < LEAST)
         r = err_set(e, ERR_INPUT, "'%s' has %llu %stokens: too few to measure quality on; %d are needed", q.info->path,
                     (unsigned long long)compared, all ? "" : "held-out ", LEAST);
-    if (!r && (r = measure(&q, text, m, pieces, n_pieces, rows, e)) == 0)
-        *n = q.n_variants - 1;
+    if (!r && (r = all_weights(&q, own, m, e)) == 0 && (r = measure(&q, text, m, pieces, n_pieces, rows, losses, e)) == 0)
+        *n = q.n_rows;
     if (q.layer)
         unload(&q);
     free(q.layer), free(q.in), free(q.tally), free(q.x), free(q.hidden), free(q.h), free(q.scores), free(pieces);
+    free(q.weight), free(q.largest), free(q.part), free(q.energy);
     return r;
 }

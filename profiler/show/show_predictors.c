@@ -86,6 +86,32 @@ static void print_quality(const struct trace_predictors *p)
                100 * q[i].top1, 100 * (q[i].ppl_ratio - 1));
 }
 
+/* What each layer's predictors alone cost the model, by the energy that they lose. */
+static double loss_of(const struct trace_predict_loss *l, int k)
+{
+    double sum = 0;
+    for (int i = 0; i < TRACE_PREDICT_PARTS; i++)
+        sum += (double)l->energy[k][i];
+    return sum * l->kl_per_energy;
+}
+
+static void print_losses(const struct trace_predictors *p)
+{
+    const struct trace_predict_losses *l = trace_predict_losses(p);
+    for (int i = 0; i < l->n; i++) {
+        if (!i || l->row[i].input != l->row[i - 1].input) {
+            print("\nKL by layer, %s, none always computed, at recall\n%5s", predict_input_name(l->row[i].input), "layer");
+            for (int k = 0; k < l->n_targets; k++)
+                print(" %8.4g", (double)l->target[k]);
+            print("\n");
+        }
+        print("%5d", l->row[i].layer);
+        for (int k = 0; k < l->n_targets; k++)
+            print(" %8.2g", loss_of(&l->row[i], k));
+        print("\n");
+    }
+}
+
 void show_predictors(const struct trace *t, const struct trace_predictors *p)
 {
     const struct trace_predict_info *i = trace_predictors_info(p);
@@ -104,6 +130,7 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
         at = k;
     }
     print_quality(p);
+    print_losses(p);
 }
 
 static struct js *points(const struct trace_predictor *x)
@@ -115,12 +142,28 @@ static struct js *points(const struct trace_predictor *x)
     return a;
 }
 
+static struct js *numbers(const float *v, int n)
+{
+    struct js *a = js_array();
+    for (int i = 0; i < n; i++)
+        js_append_num(a, (double)v[i]);
+    return a;
+}
+
 static struct js *quality_json(const struct trace_predictors *p)
 {
     const struct trace_predict_quality *q;
     int n = trace_predict_quality(p, &q);
-    struct js *j = js_object(), *a = js_array();
+    const struct trace_predict_losses *l = trace_predict_losses(p);
+    struct js *j = js_object(), *a = js_array(), *losses = l->n ? js_array() : NULL;
     js_set_str(j, "corpus", trace_predict_corpus(p));
+    for (int i = 0; i < l->n; i++) {
+        struct js *energy = js_array();
+        for (int k = 0; k < l->n_targets; k++)
+            js_append(energy, numbers(l->row[i].energy[k], TRACE_PREDICT_PARTS));
+        js_append(losses, js_made(JS_STR("input", predict_input_name(l->row[i].input)), JS_INT("layer", l->row[i].layer),
+                                  JS_NUM("kl_per_energy", l->row[i].kl_per_energy), JS_VALUE("energy", energy)));
+    }
     for (int i = 0; i < n; i++)
         js_append(a, js_made(JS_STR("input", predict_input_name(q[i].input)), JS_NUM("target_recall", q[i].target),
                              JS_NUM("recall", q[i].recall), JS_NUM("density", q[i].density),
@@ -128,6 +171,8 @@ static struct js *quality_json(const struct trace_predictors *p)
                              JS_NUM("kl_max_nats", q[i].kl_max), JS_NUM("top1_agreement", q[i].top1),
                              JS_NUM("perplexity_ratio", q[i].ppl_ratio), JS_U64("tokens", q[i].tokens)));
     js_set(j, "rows", a);
+    if (l->n)
+        js_put(j, JS_VALUE("loss_targets", numbers(l->target, l->n_targets)), JS_VALUE("losses", losses));
     return j;
 }
 

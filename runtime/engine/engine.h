@@ -81,6 +81,7 @@ struct engine_config {
     const unsigned char *streamed; /* [n_layers] 1: predictors of the layer are read whenever they are used; NULL: of none */
     const uint32_t *always;       /* [n_layers] */
     double recall;
+    const double *recalls;        /* [n_layers]; NULL: recall in all */
     int act_q8;
     enum plan_io io;
     enum cache_policy policy;

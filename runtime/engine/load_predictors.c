@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static float threshold_of(const struct engine *g, const struct pack_predictor *x, const struct pack_predictor_figures *f)
+{
+    return pack_predictor_choose(f, g->c.recalls ? g->c.recalls[x->layer] : g->c.recall).threshold;
+}
+
 static int read_predictor(struct engine *g, const struct pack_predictor *x, struct predict *out, struct err *e)
 {
     struct pack_predictor_figures f;
@@ -21,7 +26,7 @@ static int read_predictor(struct engine *g, const struct pack_predictor *x, stru
         load_drain(g);
     if (r < 0 || (r = pack_predictor_use(g->c.pack, x, to, out, &f, e)) < 0)
         return r;
-    out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
+    out->threshold = threshold_of(g, x, &f);
     return 0;
 }
 
@@ -115,7 +120,7 @@ static int look_at(struct look *k, struct predict *out, uint32_t *sums, struct e
         return pack_predictor_infinite(k->g->c.pack, x, e);
     if (!k->picked)
         return pack_predictor_mispicks(k->g->c.pack, x, e);
-    q.threshold = pack_predictor_choose(&f, k->g->c.recall).threshold;
+    q.threshold = threshold_of(k->g, x, &f);
     *out = q;
     return 0;
 }

@@ -175,6 +175,19 @@ hot = [l[0][0] for l in y["batches"][0]["hot"]]
 assert hot == [l[0][0] for l in x["batches"][0]["hot"]] and sum(hot) > 0, (hot, x["batches"])
 assert y["exempt"] == [max(h, e) for h, e in zip(hot, x["exempt"])] != x["exempt"], (x["exempt"], y["exempt"])
 assert b["request"]["always_resident"] is True and "always_resident" not in a["request"]' "$tmp/few.json" "$tmp/resident.json"
+# A budget of quality: each layer its own recall, within the budget by what layers were measured to lose.
+budget=$(python3 -c "print(float('$kl') * 20)")
+check "a budget of quality" pred --mode predicted --form bundle --max-kl "$budget" --memory 18MiB --always-resident --out "$tmp/budget.json"
+check "it follows the schema" valid "$tmp/budget.json"
+check "check derives every figure of the budget" pcheck "$tmp/budget.json"
+check "recalls differ by layer, and the promise keeps the budget" python3 -c '
+import json, re, sys
+p, most = json.load(open(sys.argv[1])), float(sys.argv[2])
+l = p["decisions"]["limits"][0]
+kl = [float(m[1]) for n in p["notes"] for m in [re.search("by layer.*mean KL ([0-9.e-]+) nats", n)] if m]
+print(l["recall"], l["recalls"], p["notes"], most)
+assert len(l["recalls"]) == 8 and min(l["recalls"]) == l["recall"] < max(l["recalls"]) and len(kl) == 1 and 0 < kl[0] <= most * 1.01' \
+    "$tmp/budget.json" "$budget"
 check "not in exact mode" status 2 why_pred --mode exact --always-resident
 check "nor without a mode" status 2 why_pred --always-resident
 check "nor with a proof" status 2 why_pred --mode predicted --always-resident --prove

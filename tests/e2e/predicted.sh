@@ -118,6 +118,25 @@ assert 0 < b["kl_mean"] < 0.9 * a["kl_mean"], (a, b)
 PY
 }
 check "hot prefixes always computed lose less at the same recall, whatever the memory" resident
+# A budget of quality: recalls by layer in the plan, the same bytes whatever the memory, and about what it promises.
+budget()
+{
+    local all=("$run" logits --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --tokens "$few" -q)
+    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --mode predicted --max-kl 0.002 --context 256 --memory 18MiB \
+        --always-resident --for-pack "$tmp/bundle.thermo" --out "$tmp/budget.json" > "$tmp/log" 2>&1 || { cat "$tmp/log"; return 1; }
+    "${all[@]}" > "$tmp/want" && "${all[@]}" --memory 64MiB --threads 1 > "$tmp/got" && cmp "$tmp/want" "$tmp/got" &&
+        "${all[@]}" --memory 18MiB --prefill-chunk 3 --io pread > "$tmp/got" && cmp "$tmp/want" "$tmp/got" || return 1
+    "${all[@]}" --recall "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["decisions"]["limits"][0]["recall"])' \
+        "$tmp/budget.json")" > "$tmp/got" && ! cmp -s "$tmp/want" "$tmp/got" || { echo "one recall in all layers is the same"; return 1; }
+    "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --file "$tmp/text" --ctx 64 --against exact --json -q \
+        > "$tmp/budget.kl" && python3 - "$tmp/budget.kl" "$tmp/budget.json" << 'PY'
+import json, sys
+kl, l = json.load(open(sys.argv[1]))["against"]["kl_mean"], json.load(open(sys.argv[2]))["decisions"]["limits"][0]
+print(kl, l["recalls"])
+assert len(set(l["recalls"])) > 1 and 0.0002 < kl < 0.006, (kl, l["recalls"])
+PY
+}
+check "a budget of quality: recalls by layer, the same bytes whatever the memory, about what it promises" budget
 # Below what all predictors take, the planner says which are streamed; the runtime does that and nothing else.
 streams()
 {

@@ -49,7 +49,8 @@ static int same(const struct plan *a, const struct plan *b)
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
              x->optimal == y->optimal && x->stream_tables == y->stream_tables &&
-             x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
+             x->recall == y->recall && x->by_layer == y->by_layer &&
+             (!x->by_layer || !memcmp(x->recalls, y->recalls, 3 * sizeof *x->recalls)) && !memcmp(x->predictor, y->predictor, 3) &&
              !memcmp(x->always, y->always, 3 * sizeof *x->always) && x->n_coalesce == y->n_coalesce &&
              !memcmp(x->coalesce, y->coalesce, sizeof x->coalesce) &&
              same_alternatives(x, y) && x->n_batches == y->n_batches;
@@ -109,9 +110,12 @@ static void test_rules(void)
     WITH(p.layout.cluster_neurons, 128, "layout.hash");
     WITH(p.d_model, 65, "layout");
     WITH(l->gap, 1.5, "gap");
-    WITH(l->mode, PLAN_EXACT, "recall is 0.99 in exact mode");
+    WITH(l->mode, PLAN_EXACT, "recall is 0.9 in exact mode");
     WITH(l->always[1], 63, "exempt[1] is 63");
     WITH(l->recall, 0.0, "recall is 0");
+    WITH(l->recall, 0.95, "recall is 0.95; the least of its recalls is 0.9");
+    WITH(l->recalls[1], 0.0, "recalls[1] is 0");
+    WITH(l->recalls[1], 1.5, "recalls[1]");
     WITH(l->coalesce[0].bytes, 65537, "io.joins[0].bytes is 65537");
     WITH(l->coalesce[0].bytes, 4096, "io.joins[0].bytes is 4096");
     WITH(l->coalesce[1].bytes, 65536, "io.joins[1] is not above");
@@ -413,6 +417,7 @@ static void check_ahead(void)
         p->limits[i].mode = PLAN_DENSE;
         p->limits[i].ahead = i ? PLAN_AHEAD_ON : PLAN_AHEAD_OFF;
         p->limits[i].recall = 0;
+        p->limits[i].by_layer = 0;
         p->limits[i].n_alternatives = p->limits[i].n_alternative_times = 0;
         for (int k = 0; k < p->n_layers; k++)
             p->limits[i].predictor[k] = -1, p->limits[i].always[k] = 0;

@@ -3,6 +3,7 @@
 #include "planner/check/check.h"
 #include "planner/heap.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_quality.h"
 #include "planner/planning/variants.h"
 #include "planner/report/explain.h"
 #include "planner/solve/solve_z3.h"
@@ -52,7 +53,7 @@ static void test_foretold(int blocks)
     in.window_tokens = 4096;
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0, "%s", e.msg);
+    CHECK_MSG(predicted_new(&in, &s, 0.95, NULL, input, always, &f, &e) == 0, "%s", e.msg);
     CHECK(f->predictors.bytes == 4096u * (unsigned)blocks && f->predictors.rank == 32);
 
     /* Without always computed neurons the predictor's density comes back, by construction, from firings and false positives. */
@@ -62,12 +63,12 @@ static void test_foretold(int blocks)
     CHECK(near(predicted_neurons(f, 0, 0, 0) - none, 64.0 * in.n_used)); /* always computed: computed by every step */
     struct predicted *g;
     uint32_t zero[2] = { 0, 0 };
-    CHECK(predicted_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK(predicted_new(&in, &s, 0.95, NULL, input, zero, &g, &e) == 0);
     CHECK_MSG(within(predicted_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", predicted_neurons(g, 0, 0, 0),
               all * 1.45);
     predicted_free(g);
     sample_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are predicted always */
-    CHECK(predicted_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK(predicted_new(&in, &s, 0.95, NULL, input, zero, &g, &e) == 0);
     CHECK_MSG(blocks > 1 || within(predicted_neurons(g, 0, 0, 0), all * 4.95, 1e-6), "%g of %g",
               predicted_neurons(g, 0, 0, 0), all * 4.95);
     predicted_free(g);
@@ -101,7 +102,7 @@ static void test_foretold(int blocks)
     inputs_steps_done(&open);
     predicted_free(f);
     input[1] = PREDICT_BLOCK;
-    CHECK(predicted_new(&in, &s, 0.95, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
+    CHECK(predicted_new(&in, &s, 0.95, NULL, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
     inputs_done(&in);
 }
 
@@ -130,7 +131,7 @@ static void test_lists_same(int n_ff, int blocks)
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             CHECK(inputs_memoise(&in, &e) == 0);
-        CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f[i], &e) == 0, "%s", e.msg);
+        CHECK_MSG(predicted_new(&in, &s, 0.95, NULL, input, always, &f[i], &e) == 0, "%s", e.msg);
         CHECK(!memcmp(f[0]->neurons, f[i]->neurons, ((size_t)n_ff + 1) * sizeof *f[i]->neurons));
         CHECK(!memcmp(f[0]->block, f[i]->block, (size_t)blocks * sizeof *f[i]->block));
         CHECK(predicted_always(&in, &s.kind[0], PREDICT_FFN, 0, 0.95) == least);
@@ -187,7 +188,7 @@ static void test_layer(void)
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     sample_predictors(&in, PREDICT_BLOCK, 64, 1);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
+    CHECK(predicted_new(&in, &s, 0.95, NULL, input, always, &f, &e) == 0);
     struct cost_choice c = { .mode = PLAN_PREDICTED, .predicted = f, .n_classes = 1, .n = { 1 }, .threads = 1,
                              .backend = HW_URING, .depth = 8, .lanes = 1, .context = 200 };
     CHECK(cost_rates_of(&hw, &in, &s.kind[0], &c, 1, &r, &notes, &e) == 0);
@@ -227,7 +228,7 @@ static void test_layer(void)
     /* Two phases: gate pages of what is predicted, the rest of what fires besides. */
     CHECK(inputs_layout(&in, LAYOUT_TWO_PHASE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
     predicted_free(f);
-    CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
+    CHECK(predicted_new(&in, &s, 0.95, NULL, input, always, &f, &e) == 0);
     c.predicted = f;
     w = cost_flow_of(&in, &s.kind[0], &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 0, 512 } });
     CHECK(near(w.single_reads, predicted_units(f, &s.kind[0], 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
@@ -375,6 +376,75 @@ static void test_resident(void)
     CHECK(p[1].request.always_resident == 1 && p[0].request.always_resident == 0);
     plan_done(&p[0]);
     plan_done(&p[1]);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* A budget of quality: recalls by layer, within it, more of it where a nat saves more reads; what is in memory costs nothing of it. */
+static void test_budget(void)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct request q = request(0);
+    struct notes notes = { 0 };
+    struct plan p;
+    struct err e = { 0 };
+    uint64_t low;
+    struct layout l;
+    struct layout_shapes s;
+    const signed char input[4] = { PREDICT_FFN, PREDICT_FFN, PREDICT_FFN, PREDICT_FFN };
+    const uint32_t quarter[4] = { 128, 128, 128, 128 };
+    double recalls[4];
+    sample_predictors(&in, PREDICT_FFN, 32, 0.1);
+    in.n_loss_targets = 2;
+    in.loss_target[0] = 0.8, in.loss_target[1] = 0.95;
+    in.loss = calloc((size_t)(PREDICT_INPUTS * in.n_layers), sizeof *in.loss);
+    for (int k = 0; k < in.n_layers; k++) {
+        struct inputs_loss *x = &in.loss[PREDICT_FFN * in.n_layers + k];
+        *x = (struct inputs_loss){ .known = 1, .kl_per_energy = k == 2 ? 0.1 : 0.001 }; /* layer 2 is dear */
+        for (int i = 0; i < INPUTS_PARTS; i++)
+            x->energy[0][i] = 1, x->energy[1][i] = 0.25f;
+    }
+    in.n_quality = 2;
+    in.quality[0] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.8, .kl_mean = 16 * 0.103 };
+    in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.95, .kl_mean = 4 * 0.103 };
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    /* Three quarters of each layer are predicted: all at 0.8 lose 1.236, all at 0.95 0.309. A cheap layer's step costs 0.009. */
+    static const double budgets[] = { 1.24, 1, 0.319, 0.3 };
+    static const int at_low[] = { 4, 3, 1, 0 };
+    for (int i = 0; i < 4; i++) {
+        int kept = planning_quality_recalls(&in, &s, input, quarter, quarter, budgets[i], recalls, &e), low_ones = 0;
+        for (int k = 0; k < 4 && kept == 1; k++)
+            low_ones += recalls[k] < 0.9;
+        CHECK_MSG(kept == (i < 3) && low_ones == at_low[i] && (i != 1 || recalls[2] > 0.9), "%d: %d, %d low ones", i, kept, low_ones);
+    }
+    for (int i = 0; i < 2; i++) { /* layers do not add up: by the worst row of the table */
+        in.quality[0].kl_mean *= 2;
+        CHECK(near(planning_quality_kl(&in, input, quarter, 0.95, NULL), (i + 1) * 2 * 0.309));
+    }
+    in.quality[0].kl_mean /= 4;
+    CHECK_MSG(planning_floor(&q, &in, &hw, &low, &e) == 0, "%s", e.msg);
+    q.form = LAYOUT_BUNDLE;
+    q.always_resident = 1;
+    q.memory[0] = low + (1900 << 10);
+    for (int i = 0; i < 2; i++) {
+        q.max_kl = i ? 0.42 : 100; /* all at 0.95 without any in memory: 0.412 */
+        if (planning_make(&q, &in, &hw, &notes, &p, &e) < 0) {
+            CHECK_MSG(0, "%g: %s", q.max_kl, e.msg);
+            break;
+        }
+        const struct plan_limit *m = &p.limits[0];
+        double kl = planning_quality_kl(&in, m->predictor, m->always, m->recall, plan_recalls(m)), by_hand = 0;
+        uint32_t all = 0;
+        for (int k = 0; k < in.n_layers; k++) {
+            by_hand += 16 * (1 - m->always[k] / 512.0) * (k == 2 ? 0.1 : 0.001) * (m->by_layer && m->recalls[k] > 0.9 ? 0.25 : 1);
+            all += m->always[k];
+            CHECK(m->by_layer && (m->always[k] == 512 ? m->recalls[k] >= 1 : m->recalls[k] < 0.96) && m->recalls[k] >= m->recall);
+        }
+        CHECK_MSG(all > 0 && near(kl, by_hand) && kl <= q.max_kl, "%u; %g, by hand %g, of %g", all, kl, by_hand, q.max_kl);
+        CHECK_MSG(check_plan(&p, "p", &in, &hw, &notes, &e) == 0, "%s", e.msg);
+        plan_done(&p);
+    }
     inputs_done(&in);
     hw_free(&hw);
 }
@@ -620,6 +690,7 @@ int main(void)
     test_exhaustive();
     test_streamed();
     test_resident();
+    test_budget();
     test_quality();
     test_packed();
     test_whole();

@@ -57,13 +57,14 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
 }
 
 static float gates[FF * D];
+static unsigned layers_without = ~0u; /* a bit each */
 
 static int without_odd(void *ctx, int layer, enum model_role role, const float **rows, struct err *e)
 {
     const struct gguf_tensor *t = model->layer[layer][MODEL_FFN_GATE];
     uint16_t half[D];
     (void)ctx;
-    if (role != MODEL_FFN_GATE || layer == WITHOUT)
+    if (role != MODEL_FFN_GATE || layer == WITHOUT || !(layers_without >> layer & 1))
         return 0;
     for (size_t i = 0; i < FF; i++) {
         int r = gguf_read(gguf, t, i * t->row_bytes, half, sizeof half, e);
@@ -122,14 +123,20 @@ static void definition(struct trace *t, uint64_t n, double *kl, double *top1, do
     free(ids), free(z[0]), free(z[1]);
 }
 
+static struct trace_predict_losses losses; /* of the last measurement */
+
+static unsigned inputs = ~0u;
+
 static int measure(int all, uint64_t tokens, int threads, struct trace_predict_quality *rows, struct err *e)
 {
     struct trace *t = NULL;
     struct trace_predictors *p = NULL;
     struct pool *pool = NULL;
     int n = 0;
+    free(losses.row);
+    losses = (struct trace_predict_losses){ 0 };
     CHECK(!trace_open(path, &t, e) && !trace_predictors_open(t, &p, e) && p && !pool_new(threads, NULL, &pool, e));
-    int r = predictor_set_quality(p, t, all, model, ~0u, tokens, pool, rows, &n, e);
+    int r = predictor_set_quality(p, t, t, all, model, inputs, tokens, pool, rows, &n, &losses, e);
     trace_predictors_close(p);
     trace_close(t);
     pool_free(pool);
@@ -160,8 +167,87 @@ static void costs(void)
     /* Held out of few sequences: the eighth run of 64 tokens. */
     CHECK(measure(0, 1000, 2, b, &e) == n && b[0].tokens == 64 && b[0].kl_max == 0 && b[n - 1].kl_mean > 0.1);
     CHECK(measure(0, 40, 2, a, &e) == n && a[0].tokens == 40);
+    static struct trace_predict_loss of_two[2 * LAYERS];
+    int n_losses = losses.n;
+    memcpy(of_two, losses.row, (size_t)n_losses * sizeof *of_two);
     CHECK(measure(0, 40, 1, b, &e) == n && !memcmp(a, b, (size_t)n * sizeof *a)); /* whatever the threads */
+    CHECK(n_losses == 2 * LAYERS - 1 && losses.n == n_losses && !memcmp(of_two, losses.row, (size_t)n_losses * sizeof *of_two));
     CHECK(measure(0, 8, 2, b, &e) == ERR_INPUT && strstr(e.msg, "too few"));
+}
+
+enum { LAYER = 2 };
+
+/* h |down| of neurons that are left out in LAYER, by definition. */
+static double seen, squares[FF];
+static int now;
+
+static int at_layer(void *ctx, int layer, struct err *e)
+{
+    (void)ctx, (void)e;
+    now = layer;
+    return 0;
+}
+
+static void add_odd(void *ctx, int worker, int block, const size_t *tokens, int n, float *h)
+{
+    (void)ctx, (void)worker, (void)block, (void)tokens;
+    for (int t = 0; t < n && now == LAYER; t++)
+        for (int i = 1; i < FF; i += 2)
+            seen += (double)h[t * FF + i] * (double)h[t * FF + i] * squares[i];
+}
+
+static double energy_by_definition(struct trace *t, uint64_t n)
+{
+    struct err e = { 0 };
+    struct forward *f = NULL;
+    struct pool *pool = NULL;
+    const struct gguf_tensor *down = model->layer[LAYER][MODEL_FFN_DOWN];
+    const struct forward_probe probe = { .layer = at_layer, .neurons = add_odd };
+    uint32_t *ids = calloc(n, sizeof *ids);
+    static uint16_t half[FF];
+    uint64_t mine[64] = { 0 };
+    size_t seqs = 0;
+    for (const uint64_t *starts = trace_sequence_starts(t); starts[seqs] < n; seqs++)
+        mine[seqs] = starts[seqs];
+    mine[seqs] = n;
+    for (size_t d = 0; d < D; d++) {
+        CHECK(gguf_read(gguf, down, d * down->row_bytes, half, sizeof half, &e) == 0);
+        for (int i = 0; i < FF; i++)
+            squares[i] += (double)quant_f16_to_f32(half[i]) * (double)quant_f16_to_f32(half[i]);
+    }
+    const struct forward_run run = { .tokens = ids, .starts = mine, .n_sequences = seqs, .probe = &probe };
+    CHECK(!trace_tokens(t, 0, n, ids, &e) && !pool_new(1, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e));
+    layers_without = (1u << LAYER) - 1; /* as the layer's inputs are then */
+    forward_set_substitute(f, without_odd, NULL);
+    CHECK_MSG(!forward_run(f, &run, &e), "%s", e.msg);
+    forward_free(f);
+    pool_free(pool);
+    free(ids);
+    return seen / (double)n;
+}
+
+/* What is lost where: of predictors that leave odd neurons out, at every recall; what that costs the model where one layer does so. */
+static void lose(void)
+{
+    struct err e = { 0 };
+    static struct trace_predict_quality a[TRACE_PREDICT_QUALITY];
+    struct trace *t = NULL;
+    double kl, top1, ratio, sum = 0, low = 0;
+    inputs = 1u << PREDICT_BLOCK;
+    CHECK_MSG(measure(1, N, 2, a, &e) > 0 && losses.n == LAYERS - 1 && losses.n_targets > 2, "%d losses: %s", losses.n, e.msg);
+    const struct trace_predict_loss *x = &losses.row[LAYER];
+    CHECK(x->input == PREDICT_BLOCK && x->layer == LAYER && losses.row[WITHOUT].layer == WITHOUT + 1);
+    for (int i = 0; i < TRACE_PREDICT_PARTS; i++)
+        sum += (double)x->energy[1][i], low += (double)x->energy[losses.n_targets - 1][i];
+    CHECK(sum == low && x->energy[0][0] > x->energy[0][15]); /* one threshold; hot neurons have more to lose */
+    CHECK(!trace_open(path, &t, &e));
+    double energy = energy_by_definition(t, N);
+    layers_without = 1u << LAYER;
+    definition(t, N, &kl, &top1, &ratio);
+    trace_close(t);
+    printf("# layer %d: energy %g (by definition %g), KL %g (%g)\n", LAYER, sum, energy, x->kl_per_energy * sum, kl);
+    CHECK(fabs(sum / energy - 1) < 1e-3 && fabs(x->kl_per_energy * sum / kl - 1) < 1e-2);
+    layers_without = inputs = ~0u;
 }
 
 int main(void)
@@ -182,6 +268,8 @@ int main(void)
     trace_close(t);
     CHECK_MSG(!trace_predictors_save(path, path, &i, 0, 2 * LAYERS - 1, fetch, NULL, &e), "%s", e.msg);
     costs();
+    lose();
+    free(losses.row);
     unlink(path);
     model_close(model);
     gguf_close(gguf);

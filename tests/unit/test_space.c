@@ -17,8 +17,8 @@ static const signed char first_input[LAYERS] = { PREDICT_FFN, -1, PREDICT_FFN, P
 static const signed char second_input[LAYERS] = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_BLOCK, PREDICT_BLOCK, PREDICT_BLOCK };
 static const uint32_t no_always[LAYERS];
 static const struct space_variant variants[3] = {
-    { PLAN_PREDICTED, 0.95, first_input, no_always, 1, 0 },
-    { PLAN_PREDICTED, 0.95, second_input, no_always, 1, 0 },
+    { PLAN_PREDICTED, 0.95, NULL, first_input, no_always, 1, 0 },
+    { PLAN_PREDICTED, 0.95, NULL, second_input, no_always, 1, 0 },
     { .mode = PLAN_EXACT },
 };
 

@@ -175,7 +175,7 @@ static void quality(void)
         { PREDICT_BLOCK, 0.5, 0.5, 0.375, 0.125, 0, 0, 1, 1, 100 },
     };
     CHECK(rows_of(path, back, corpus, &e) == 0 && !corpus[0]);
-    CHECK_MSG(trace_predict_save_quality(path, other, rows, 3, "prompts.csv", &e) == 0, "%s", e.msg);
+    CHECK_MSG(trace_predict_save_quality(path, other, rows, 3, "prompts.csv", NULL, &e) == 0, "%s", e.msg);
     CHECK(rows_of(other, back, corpus, &e) == 3 && !strcmp(corpus, "prompts.csv"));
     for (int i = 0; i < 3; i++) {
         const struct trace_predict_quality *a = &rows[i], *b = &back[i];
@@ -183,11 +183,11 @@ static void quality(void)
               a->true_density == b->true_density && a->kl_mean == b->kl_mean && a->kl_max == b->kl_max &&
               a->top1 == b->top1 && a->ppl_ratio == b->ppl_ratio && a->tokens == b->tokens);
     }
-    CHECK(trace_predict_save_quality(other, other, rows, 1, "", &e) == 0 && rows_of(other, back, corpus, &e) == 1);
-    CHECK(trace_predict_save_quality(other, other, rows, 0, "", &e) == 0 && rows_of(other, back, corpus, &e) == 0);
+    CHECK(trace_predict_save_quality(other, other, rows, 1, "", NULL, &e) == 0 && rows_of(other, back, corpus, &e) == 1);
+    CHECK(trace_predict_save_quality(other, other, rows, 0, "", NULL, &e) == 0 && rows_of(other, back, corpus, &e) == 0);
     for (int i = 0; i < TRACE_PREDICT_QUALITY; i++)
         many[i] = rows[1], many[i].target = i / 100.0;
-    CHECK(trace_predict_save_quality(path, other, many, TRACE_PREDICT_QUALITY, "", &e) == 0 &&
+    CHECK(trace_predict_save_quality(path, other, many, TRACE_PREDICT_QUALITY, "", NULL, &e) == 0 &&
           rows_of(other, back, corpus, &e) == TRACE_PREDICT_QUALITY && back[63].target == (double)0.63f);
     /* New predictors have no figures yet. */
     CHECK(save(other, other, 2, 0, -1, &e) == 0 && rows_of(other, back, corpus, &e) == 0);
@@ -202,12 +202,12 @@ static void quality(void)
         { "perplexity", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 0, 100 } },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(trace_predict_save_quality(path, other, &bad[i].q, 1, "", &e) == 0);
+        CHECK(trace_predict_save_quality(path, other, &bad[i].q, 1, "", NULL, &e) == 0);
         CHECK(rows_of(other, back, corpus, &e) == -1);
         CHECK_MSG(e.code == ERR_FORMAT && strstr(e.msg, bad[i].what), "%s, not: %s", bad[i].what, e.msg);
     }
     many[1] = many[0]; /* not ascending */
-    CHECK(trace_predict_save_quality(path, other, many, 2, "", &e) == 0 && rows_of(other, back, corpus, &e) == -1);
+    CHECK(trace_predict_save_quality(path, other, many, 2, "", NULL, &e) == 0 && rows_of(other, back, corpus, &e) == -1);
     struct err none = { 0 };
     char bare[300];
     static struct trace_sample s;
@@ -215,8 +215,50 @@ static void quality(void)
     snprintf(bare, sizeof bare, "%s.bare", path);
     sample_init(&s, 0, 0, 1);
     CHECK(sample_write(&s, bare, 1, &content, &none) == 0);
-    CHECK(trace_predict_save_quality(bare, other, rows, 1, "", &none) == ERR_INPUT); /* no predictors */
+    CHECK(trace_predict_save_quality(bare, other, rows, 1, "", NULL, &none) == ERR_INPUT); /* no predictors */
     unlink(bare);
+}
+
+/* Losses of layers stand beside the table, stay with it, and go with the inputs that they are of. */
+static const struct trace_predict_losses *losses_of(const char *from, struct trace **t, struct trace_predictors **p, struct err *e)
+{
+    *t = NULL, *p = NULL;
+    return trace_open(from, t, e) == 0 && trace_predictors_open(*t, p, e) == 0 && *p ? trace_predict_losses(*p) : NULL;
+}
+
+static void losses(void)
+{
+    struct err e = { 0 };
+    struct trace *t;
+    struct trace_predictors *p;
+    const struct trace_predict_quality row = { PREDICT_FFN, 0.5, 0.625, 0.25, 0.125, 0.03125, 2, 0.75, 1.5, 100 };
+    struct trace_predict_loss rows[2] = { { .input = PREDICT_FFN, .layer = 1, .kl_per_energy = 0.25 },
+                                          { .input = PREDICT_BLOCK, .kl_per_energy = 2 } };
+    struct trace_predict_losses l = { 2, 3, { 0.5f, 0.75f, 1 }, rows };
+    for (int i = 0; i < 2 * 3 * TRACE_PREDICT_PARTS; i++)
+        rows[i / 48].energy[i % 48 / 16][i % 16] = (float)i;
+    CHECK_MSG(trace_predict_save_quality(path, other, &row, 1, "prompts.csv", &l, &e) == 0, "%s", e.msg);
+    const struct trace_predict_losses *b = losses_of(other, &t, &p, &e);
+    CHECK_MSG(b && b->n == 2 && b->n_targets == 3 && !memcmp(b->target, l.target, sizeof l.target), "%s", e.msg);
+    for (int i = 0; i < 2 && b && b->n == 2; i++)
+        CHECK(b->row[i].input == rows[i].input && b->row[i].layer == rows[i].layer && b->row[i].kl_per_energy == rows[i].kl_per_energy &&
+              !memcmp(b->row[i].energy, rows[i].energy, sizeof rows[i].energy));
+    trace_predictors_close(p), trace_close(t);
+    CHECK(save(other, other, 2, 0, -1, &e) == 0 && (b = losses_of(other, &t, &p, &e)) && b->n == 0); /* of other predictors */
+    trace_predictors_close(p), trace_close(t);
+    for (int i = 0; i < 6; i++) {
+        struct trace_predict_losses bad = l;
+        struct trace_predict_loss two[2] = { rows[0], rows[1] };
+        bad.row = two;
+        *(i == 0 ? &two[0].energy[2][15] : i == 1 ? &two[1].energy[0][0] : i == 2 ? &bad.target[1] : &bad.target[2]) = i == 0 ? -1 : NAN;
+        two[0].kl_per_energy = i == 3 ? -1 : 0;
+        bad.target[2] = i == 4 ? 0.75f : i == 2 ? l.target[2] : i < 2 || i == 3 ? 1 : bad.target[2];
+        two[0].layer = i == 5 ? 4096 : 1, bad.target[2] = i == 5 ? 1 : bad.target[2];
+        CHECK(trace_predict_save_quality(path, other, &row, 1, "", &bad, &e) == 0);
+        const char *what = i == 2 || i == 4 ? "loss_target" : i == 3 ? "divergence" : i == 5 ? "layer" : "energy";
+        CHECK_MSG(!losses_of(other, &t, &p, &e) && e.code == ERR_FORMAT && strstr(e.msg, what), "%d: %s", i, e.msg);
+        trace_predictors_close(p), trace_close(t);
+    }
 }
 
 /* A shard's predictors are not lost in silence. */
@@ -272,7 +314,7 @@ static void damage(void)
     char *good;
     size_t len, noticed = 0, tried = 0;
     const struct trace_predict_quality row = { PREDICT_FFN, 0.5, 0.625, 0.25, 0.125, 0.03125, 2, 0.75, 1.5, 100 };
-    CHECK(trace_predict_save_quality(path, path, &row, 1, "prompts.csv", &e) == 0);
+    CHECK(trace_predict_save_quality(path, path, &row, 1, "prompts.csv", NULL, &e) == 0);
     CHECK(file_slurp(path, 1 << 28, &good, &len, &e) == 0);
     for (size_t at = len * 3 / 4; at < len; at += 61) {
         FILE *f = fopen(other, "wb");
@@ -364,6 +406,7 @@ int main(void)
     CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
     read_back(path, 4, 77, content);
     quality();
+    losses();
     picked();
     merging();
     points();

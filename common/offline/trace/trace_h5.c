@@ -221,8 +221,11 @@ int trace_h5_append(struct trace_h5_file *f, const char *path, const char *name,
     hid_t a = access_plist();
     f->id = H5Fopen(path, H5F_ACC_RDWR, a);
     H5Pclose(a);
-    if (f->id >= 0)
+    hsize_t size = 0;
+    if (f->id >= 0 && H5Fget_filesize(f->id, &size) >= 0) {
+        f->size = size;
         return 0;
+    }
     int r = fail(f, ERR_FORMAT, e, "damaged or cut short", NULL);
     trace_h5_close(f, NULL);
     return r;

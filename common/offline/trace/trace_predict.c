@@ -22,6 +22,7 @@ struct trace_predictors {
     int n;
     struct trace_predict_quality quality[TRACE_PREDICT_QUALITY];
     int n_quality;
+    struct trace_predict_losses losses;
     char corpus[TRACE_PREDICT_CORPUS];
 };
 
@@ -238,7 +239,7 @@ int trace_predictors_open(const struct trace *t, struct trace_predictors **out, 
     int r = trace_h5_open(&p->h5, trace_info(t)->path, e);
     if (!r && (r = trace_h5_exists(&p->h5, ROOT, e)) == 1 && (r = read_info(p, t, e)) == 0 &&
         (r = read_table(p, e)) == 0 &&
-        (r = trace_predict_quality_read(&p->h5, p->quality, &p->n_quality, p->corpus, e)) == 0) {
+        (r = trace_predict_quality_read(&p->h5, p->shape.h.n_layers, p->quality, &p->n_quality, p->corpus, &p->losses, e)) == 0) {
         *out = p;
         return 0;
     }
@@ -254,6 +255,7 @@ void trace_predictors_close(struct trace_predictors *p)
         return;
     trace_h5_close(&p->h5, NULL);
     free(p->list);
+    free(p->losses.row);
     free(p);
 }
 
@@ -302,6 +304,11 @@ int trace_predict_quality(const struct trace_predictors *p, const struct trace_p
 {
     *rows = p->quality;
     return p->n_quality;
+}
+
+const struct trace_predict_losses *trace_predict_losses(const struct trace_predictors *p)
+{
+    return &p->losses;
 }
 
 const char *trace_predict_corpus(const struct trace_predictors *p)
@@ -484,15 +491,24 @@ static int put_predictors(void *ctx, struct trace_h5_file *f, const struct trace
 {
     const struct saving *s = ctx;
     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
+    struct trace_predict_losses losses = { 0 };
     char corpus[TRACE_PREDICT_CORPUS];
-    int n = 0, kept = 0, r = trace_h5_exists(f, ROOT, e);
-    if (r < 0 || (r && (r = trace_predict_quality_read(f, rows, &n, corpus, e)) < 0))
-        return r;
+    int n = 0, kept = 0, left = 0, r = trace_h5_exists(f, ROOT, e);
+    if (r > 0)
+        r = trace_predict_quality_read(f, trace_info(t)->h.n_layers, rows, &n, corpus, &losses, e);
     for (int i = 0; i < n; i++)
         if (s->unchanged >> rows[i].input & 1)
             rows[kept++] = rows[i];
-    r = put_all(f, trace_info(t), s->info, s->n, s->fetch, s->ctx, e);
-    return r < 0 || !kept ? r : trace_predict_quality_write(f, rows, kept, corpus, e);
+    for (int i = 0; i < losses.n; i++)
+        if (s->unchanged >> losses.row[i].input & 1)
+            losses.row[left++] = losses.row[i];
+    losses.n = left;
+    if (r >= 0)
+        r = put_all(f, trace_info(t), s->info, s->n, s->fetch, s->ctx, e);
+    if (r >= 0 && kept)
+        r = trace_predict_quality_write(f, rows, kept, corpus, &losses, e);
+    free(losses.row);
+    return r;
 }
 
 int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, unsigned unchanged,
@@ -506,6 +522,7 @@ struct measured {
     const struct trace_predict_quality *rows;
     int n;
     const char *corpus;
+    const struct trace_predict_losses *losses;
 };
 
 static int put_quality(void *ctx, struct trace_h5_file *f, const struct trace *t, struct err *e)
@@ -514,12 +531,12 @@ static int put_quality(void *ctx, struct trace_h5_file *f, const struct trace *t
     int r = trace_h5_exists(f, ROOT, e);
     if (!r)
         return err_set(e, ERR_INPUT, "'%s' holds no predictors whose quality could be stored", trace_info(t)->path);
-    return r < 0 ? r : trace_predict_quality_write(f, m->rows, m->n, m->corpus, e);
+    return r < 0 ? r : trace_predict_quality_write(f, m->rows, m->n, m->corpus, m->losses, e);
 }
 
 int trace_predict_save_quality(const char *path, const char *out, const struct trace_predict_quality *rows, int n,
-                               const char *corpus, struct err *e)
+                               const char *corpus, const struct trace_predict_losses *losses, struct err *e)
 {
-    struct measured m = { rows, n, corpus };
+    struct measured m = { rows, n, corpus, losses };
     return rewrite(path, out, put_quality, &m, e);
 }

@@ -14,6 +14,7 @@
 #define TRACE_PREDICT_POINTS 16  /* most points of a curve */
 #define TRACE_PREDICT_QUALITY 64 /* most rows of the quality table */
 #define TRACE_PREDICT_CORPUS 128 /* bytes of the name of the text it was measured on */
+#define TRACE_PREDICT_PARTS 16   /* of a layer's neurons, in the order from hot to cold, in the curves of losses */
 
 /* On held-out tokens, with the stored weights. */
 struct trace_predict_point {
@@ -62,6 +63,21 @@ struct trace_predict_quality {
     uint64_t tokens;
 };
 
+/* What predictors of one input in one layer lose: the energy |h|^2 |column of Down|^2 of neurons that are not predicted, mean per
+ * token, at each target recall of the table, by parts of the order (equally many of each FFN or expert); and what the model loses by
+ * it, nats per energy, measured where layers about this one alone computed predicted neurons. */
+struct trace_predict_loss {
+    enum predict_input input;
+    int layer;
+    double kl_per_energy;
+    float energy[TRACE_PREDICT_POINTS][TRACE_PREDICT_PARTS];
+};
+struct trace_predict_losses {
+    int n, n_targets;            /* n 0: not measured */
+    float target[TRACE_PREDICT_POINTS]; /* ascending, as of the quality table */
+    struct trace_predict_loss *row; /* [n] by input and layer ascending */
+};
+
 struct trace_predictors;
 
 /* NULL in *out when the trace holds none. t must stay open. */
@@ -82,6 +98,8 @@ const struct trace_predict_point *trace_predict_point_for(const struct trace_pre
 int trace_predict_quality(const struct trace_predictors *p, const struct trace_predict_quality **rows);
 const char *trace_predict_corpus(const struct trace_predictors *p);
 
+const struct trace_predict_losses *trace_predict_losses(const struct trace_predictors *p); /* of the same text; borrowed */
+
 /* Weights, neurons in original order: fc1 [rank] rows of d_model, fc2 [n_ff] rows of rank; bias
  * [n_ff], zero where there is none, or two-sided as in predict.h. */
 int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
@@ -96,8 +114,8 @@ int trace_predictors_save(const char *path, const char *out, const struct trace_
                           int n, trace_predict_fetch *fetch, void *ctx, struct err *e);
 
 /* Write the trace at path, which holds predictors, once more with this quality table (n <= TRACE_PREDICT_QUALITY rows by
- * input and target ascending) in place of what it has: to `out`, whole or not at all (out may be path). */
+ * input and target ascending) and these losses (NULL: none) in place of what it has: to `out`, whole or not at all (out may be path). */
 int trace_predict_save_quality(const char *path, const char *out, const struct trace_predict_quality *rows, int n,
-                               const char *corpus, struct err *e);
+                               const char *corpus, const struct trace_predict_losses *losses, struct err *e);
 
 #endif

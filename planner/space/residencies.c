@@ -107,7 +107,15 @@ static int lowers(const struct place *w, const struct residencies_point *p, doub
     return yes;
 }
 
-/* Sort by bytes and keep those that lower the reads; `most` of them at evenly spread places, both ends included. */
+/* Nothing is looked up there. */
+static int is_whole(const struct place *w, const struct residencies_point *p)
+{
+    const struct layout_shapes *s = &w->s->shapes;
+    return p->residency.slots == 0 && p->residency.hot[s->n_parts - 1] == (uint32_t)s->n_ff;
+}
+
+/* Sort by bytes and keep those that lower the reads, and the whole part, which may read no less than a cache that has all but is not
+ * looked up in; `most` of them at evenly spread places, both ends included. */
 static void thin_cold(const struct place *w, struct growing *list, int most)
 {
     double least[INPUTS_MAX_BATCHES];
@@ -116,7 +124,7 @@ static void thin_cold(const struct place *w, struct growing *list, int most)
     for (int b = 0; b < INPUTS_MAX_BATCHES; b++)
         least[b] = INFINITY;
     for (int i = 0; i < list->n; i++)
-        if (lowers(w, &list->at[i], least))
+        if (lowers(w, &list->at[i], least) || is_whole(w, &list->at[i]))
             list->at[n++] = list->at[i];
     if (n > most) {
         for (int i = 0; i < most; i++)

@@ -44,9 +44,12 @@ void kernels_fill_k_dotprod(struct kernels *k);
     X(iq2_s, IQ2_S)           \
     X(iq3_xxs, IQ3_XXS)       \
     X(iq3_s, IQ3_S)           \
+    X(iq1_s, IQ1_S)           \
+    X(iq1_m, IQ1_M)           \
     X(q1_0, Q1_0)             \
     X(q2_0, Q2_0)             \
-    X(q2_0_128, Q2_0_128)
+    X(q2_0_128, Q2_0_128)     \
+    X(ptq1_0, PTQ1_0)
 
 /* Activations of a block whose largest magnitude is below this are zero: 127 / max must not
  * overflow. */

@@ -209,15 +209,16 @@ static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL, NULL, 1, { 0 } },
     [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL, NULL, 1, { 0 } },
     [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, quant_iq1_s_read, NULL, NULL, 1, { 0 } },
+    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, quant_iq1_m_read, NULL, NULL, 0, { 0 } },
     [QUANT_Q1_0] = { "Q1_0", 128, 18, quant_q1_0_read, NULL, NULL, 1, { 0 } },
     [QUANT_Q2_0] = { "Q2_0", 64, 18, quant_q2_0_read, NULL, NULL, 1, { 0 } },
     [QUANT_Q2_0_128] = { "Q2_0_128", 128, 34, quant_q2_0_128_read, NULL, NULL, 1, { 0 } },
+    [QUANT_PTQ1_0] = { "PTQ1_0", 128, 28, quant_ptq1_0_read, NULL, NULL, 1, { 26 } },
     /* known by name and size alone */
     [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL, NULL, 0, { 0 } },
     [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL, NULL, 0, { 0 } },
     [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL, NULL, 0, { 0 } },
-    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL, NULL, 0, { 0 } },
-    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL, NULL, 0, { 0 } },
 };
 
 const struct quant_traits *quant_traits(uint32_t type)
@@ -296,13 +297,21 @@ static int any_exponent(const uint8_t *p, size_t n)
     return bad;
 }
 
+static int any_iq1_m(const uint8_t *p, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= (quant_iq1_m_d(p + i * sizeof(struct quant_iq1_m)) & 0x7c00) == 0x7c00;
+    return bad;
+}
+
 static int any_not_finite(uint32_t type, const struct quant_traits *t, const uint8_t *p, size_t n)
 {
     if (type == QUANT_F32)
         return any_f32(p, n);
     if (type == QUANT_F16 || type == QUANT_BF16)
         return any_16(p, n, type == QUANT_F16 ? 0x7c00 : 0x7f80);
-    return type == QUANT_MXFP4 ? any_exponent(p, n) : any_scale(t, p, n);
+    return type == QUANT_MXFP4 ? any_exponent(p, n) : type == QUANT_IQ1_M ? any_iq1_m(p, n) : any_scale(t, p, n);
 }
 
 size_t quant_first_not_finite(uint32_t type, const void *blocks, size_t n)

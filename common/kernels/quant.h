@@ -15,7 +15,8 @@ enum quant_type {
     QUANT_Q6_K = 14, QUANT_IQ2_XXS = 16, QUANT_IQ2_XS = 17, QUANT_IQ3_XXS = 18, QUANT_IQ1_S = 19,
     QUANT_IQ4_NL = 20, QUANT_IQ3_S = 21, QUANT_IQ2_S = 22, QUANT_IQ4_XS = 23, QUANT_IQ1_M = 29,
     QUANT_BF16 = 30, QUANT_TQ1_0 = 34, QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39, QUANT_Q1_0 = 41, QUANT_Q2_0 = 42,
-    QUANT_Q2_0_128 = 63, /* a number of our own: files call it 42, too, and their tensors' sizes tell (gguf.h) */
+    /* numbers of our own; files have 143, and 142 or, older ones, 42, whose tensors' sizes tell (gguf.h) */
+    QUANT_PTQ1_0 = 62, QUANT_Q2_0_128 = 63,
     QUANT_LIMIT = 64 /* one more than the largest number this build looks up */
 };
 
@@ -82,6 +83,14 @@ struct quant_q2_0_128 {
     uint8_t qs[32];
 };
 _Static_assert(sizeof(struct quant_q2_0_128) == 34, "Q2_0 block of 128");
+
+/* Five digits of base 3 a byte, four in qh, the most significant first and the byte scaled by 256 / 243, rounded up: w = d * (digit - 1).
+ * Digit n of byte j of the first sixteen is weight 16 n + j, of the other eight 80 + 8 n + j, of qh 120 + 2 n + j. */
+struct quant_ptq1_0 {
+    uint8_t qs[24], qh[2];
+    uint16_t d; /* F16 */
+};
+_Static_assert(sizeof(struct quant_ptq1_0) == 28, "PTQ1_0 block of 128");
 
 /* Blocks of 256 weights: 8 sub-blocks of 32, or 16 of 16, with scales of few bits; d and dmin are F16.
  * In runs of 64 weights, 32 bytes of qs hold the first 32 as low nibbles, the others as high ones. */
@@ -163,6 +172,20 @@ struct quant_iq3_s {
     uint8_t qs[64], qh[8], signs[32], scales[4];
 };
 _Static_assert(sizeof(struct quant_iq3_s) == 110, "IQ3_S block");
+
+/* Groups of eight: an entry of 11 bits, 8 in qs, and for all of them -1 or +1 eighth is added. */
+struct quant_iq1_s {
+    uint16_t d;
+    uint8_t qs[32];
+    uint16_t qh[8]; /* of 32 elements: four times 3 bits, a scale of 3, the sign of the eighth */
+};
+_Static_assert(sizeof(struct quant_iq1_s) == 50, "IQ1_S block");
+
+struct quant_iq1_m {
+    uint8_t qs[32], qh[16]; /* of 8 elements 3 bits and the sign of the eighth */
+    uint16_t scales[4];     /* four of 3 bits, of 16 elements each, and four bits of d, the lowest first */
+};
+_Static_assert(sizeof(struct quant_iq1_m) == 56, "IQ1_M block");
 
 extern const int8_t quant_iq4_values[16], quant_mxfp4_values[16];
 

@@ -33,9 +33,15 @@ void quant_iq2_xs_read(float *out, const void *in, size_t n);
 void quant_iq2_s_read(float *out, const void *in, size_t n);
 void quant_iq3_xxs_read(float *out, const void *in, size_t n);
 void quant_iq3_s_read(float *out, const void *in, size_t n);
+void quant_iq1_s_read(float *out, const void *in, size_t n);
+void quant_iq1_m_read(float *out, const void *in, size_t n);
 void quant_q1_0_read(float *out, const void *in, size_t n);
 void quant_q2_0_read(float *out, const void *in, size_t n);
 void quant_q2_0_128_read(float *out, const void *in, size_t n);
+void quant_ptq1_0_read(float *out, const void *in, size_t n);
+
+/* The bits of an IQ1_M block's d, which its scales hold. */
+uint16_t quant_iq1_m_d(const uint8_t *b);
 
 static inline float quant_half_at(const uint8_t *p)
 {

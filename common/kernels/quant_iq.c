@@ -1,4 +1,4 @@
-/* IQ2 and IQ3: groups of eight or four elements are entries of codebooks, with a sign for each element and a scale for each 16 or 32.
+/* IQ1, IQ2 and IQ3: groups of eight or four elements are entries of codebooks, with a sign for each element and a scale for each 16 or 32.
  * This build reads them and does not write them. A weight is rounded once: magnitude times the scale's integer has at most 11 bits
  * and the block's scale 11. */
 #include "common/kernels/quant_impl.h"
@@ -109,4 +109,45 @@ void quant_iq3_s_read(float *out, const void *in, size_t n)
                 put3(out + at + 32 * i + 4 * k, d, odd, iq3_s_codebook[AT(iq3_s, b, qs)[8 * i + k] | (high >> k & 1) << 8],
                      (unsigned)AT(iq3_s, b, signs)[4 * i + k / 2] >> k % 2 * 4);
         }
+}
+
+/* ---- IQ1 ---- */
+
+/* Eight elements of -1, 0 and 1, each plus an eighth or, with minus, less one; d times that is rounded once. */
+static inline void put1(float *out, float d, unsigned entry, int minus)
+{
+    const float eighth = minus ? -0.125f : 0.125f;
+    for (int j = 0; j < 8; j++)
+        out[j] = d * ((float)(int)(entry >> 2 * j & 3) - 1 + eighth);
+}
+
+void quant_iq1_s_read(float *out, const void *in, size_t n)
+{
+    const uint8_t *b = in;
+    for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_iq1_s))
+        for (int k = 0; k < N / 8; k++) {
+            unsigned h = bytes_le16(AT(iq1_s, b, qh) + k / 4 * 2);
+            put1(out + at + 8 * k, quant_half_at(AT(iq1_s, b, d)) * (float)(2 * (h >> 12 & 7) + 1),
+                 iq1_codebook[AT(iq1_s, b, qs)[k] | (h >> k % 4 * 3 & 7) << 8], h >> 15);
+        }
+}
+
+uint16_t quant_iq1_m_d(const uint8_t *b)
+{
+    unsigned d = 0;
+    for (int i = 0; i < 4; i++)
+        d |= (unsigned)(bytes_le16(AT(iq1_m, b, scales) + 2 * i) >> 12) << 4 * i;
+    return (uint16_t)d;
+}
+
+void quant_iq1_m_read(float *out, const void *in, size_t n)
+{
+    const uint8_t *b = in;
+    for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_iq1_m)) {
+        const float d = quant_f16_to_f32(quant_iq1_m_d(b));
+        for (int k = 0; k < N / 8; k++) {
+            unsigned h = AT(iq1_m, b, qh)[k / 2] >> k % 2 * 4, s = bytes_le16(AT(iq1_m, b, scales) + k / 8 * 2) >> k % 8 / 2 * 3;
+            put1(out + at + 8 * k, d * (float)(2 * (s & 7) + 1), iq1_codebook[AT(iq1_m, b, qs)[k] | (h & 7) << 8], h >> 3 & 1);
+        }
+    }
 }

@@ -220,12 +220,17 @@ static int walk_key(struct walk *w, uint64_t index, struct err *e)
     return 0;
 }
 
-/* Types that ik_llama.cpp or PrismML alone write, by name; "" for others. */
+/* How PrismML numbers types of blocks of 128; our own numbers are none. */
+static uint32_t type_of_number(uint32_t n)
+{
+    return n == 142 ? QUANT_Q2_0_128 : n == 143 ? QUANT_PTQ1_0 : n == QUANT_Q2_0_128 || n == QUANT_PTQ1_0 ? QUANT_LIMIT : n;
+}
+
+/* Types that ik_llama.cpp alone writes, by name; "" for others. */
 static const char *foreign_type(uint32_t type)
 {
     static const struct { uint32_t type; const char *name; } known[] = {
         { 133, " (Q6_0 of ik_llama.cpp)" }, { 134, " (IQ1_BN of ik_llama.cpp)" }, { 135, " (IQ2_BN of ik_llama.cpp)" },
-        { 142, " (PQ2_0 of PrismML)" }, { 143, " (PTQ1_0 of PrismML)" },
         { 137, " (IQ2_K of ik_llama.cpp)" }, { 138, " (IQ3_K of ik_llama.cpp)" }, { 139, " (IQ4_K of ik_llama.cpp)" },
         { 140, " (IQ5_K of ik_llama.cpp)" }, { 141, " (IQ6_K of ik_llama.cpp)" }, { 144, " (IQ4_KS of ik_llama.cpp)" },
         { 145, " (IQ2_KS of ik_llama.cpp)" }, { 146, " (IQ4_KSS of ik_llama.cpp)" }, { 152, " (IQ5_KS of ik_llama.cpp)" },
@@ -249,12 +254,12 @@ static int check_tensor(const struct walk *w, struct gguf_tensor *t, struct err 
             return err_set(e, ERR_FORMAT, "'%s': tensor '%s': the product of its dimensions overflows",
                            w->file, t->name);
     }
-    const struct quant_traits *q = t->type == QUANT_Q2_0_128 ? NULL : quant_traits(t->type);
-    if (q && t->type == QUANT_Q2_0 && w->wide)
-        q = quant_traits(t->type = QUANT_Q2_0_128);
+    const uint32_t number = t->type;
+    t->type = number == QUANT_Q2_0 && w->wide ? QUANT_Q2_0_128 : type_of_number(number);
+    const struct quant_traits *q = quant_traits(t->type);
     if (!q)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': element type %" PRIu32 "%s is not known",
-                       w->file, t->name, t->type, foreign_type(t->type));
+                       w->file, t->name, number, foreign_type(number));
     if (t->dims[0] % (uint64_t)q->block_elems != 0)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s': row length %" PRIu64 " is not a multiple of "
                        "the %d elements in a %s block", w->file, t->name, t->dims[0], q->block_elems, q->name);

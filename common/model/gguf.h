@@ -5,7 +5,8 @@
  * first). Bounds are checked before arithmetic; afterwards the in-memory tables are trusted. A
  * big-endian file, version 1, arrays of arrays, duplicate keys or tensors, overlapping or out-of-file
  * tensors, names that are not printable UTF-8, sizes beyond the limits below are refused with a message
- * naming key or tensor. Q2_0 has blocks of 64 weights, or of 128 (QUANT_Q2_0_128) where those of 64 have no room in the file.
+ * naming key or tensor. Type 42, Q2_0, has blocks of 64 weights, or of 128 (QUANT_Q2_0_128) where those of 64 have no room in the file;
+ * 142, PrismML's PQ2_0, is QUANT_Q2_0_128, 143 QUANT_PTQ1_0.
  * Specification: ggml docs/gguf.md. */
 #include "common/base/err.h"
 #include "common/base/file.h"

@@ -208,7 +208,7 @@ int gguf_writer_tensor(struct gguf_writer *w, const char *name, uint32_t type, i
         r = append_u32(&w->table, (uint32_t)n_dims, e);
     for (int d = 0; r == 0 && d < n_dims; d++)
         r = append_u64(&w->table, dims[d], e);
-    if (r < 0 || (r = append_u32(&w->table, type == QUANT_Q2_0_128 ? QUANT_Q2_0 : type, e)) < 0 ||
+    if (r < 0 || (r = append_u32(&w->table, type == QUANT_Q2_0_128 ? 142 : type == QUANT_PTQ1_0 ? 143 : type, e)) < 0 ||
         (r = append_u64(&w->table, w->offset, e)) < 0)
         return r;
     if (!(t.name = strdup(name)))

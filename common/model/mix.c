@@ -84,7 +84,8 @@ uint32_t mix_file_type(uint32_t type)
 {
     static const struct { uint32_t type, file_type; } more[] = { /* of those that are mixtures the usual one, and what is not written */
         { QUANT_Q3_K, 12 }, { QUANT_Q4_K, 15 }, { QUANT_Q5_K, 17 }, { QUANT_IQ2_XXS, 19 }, { QUANT_IQ2_XS, 20 }, { QUANT_IQ3_XXS, 23 },
-        { QUANT_IQ3_S, 26 }, { QUANT_IQ2_S, 28 }, { QUANT_Q1_0, 40 }, { QUANT_Q2_0, 41 }, { QUANT_Q2_0_128, 41 },
+        { QUANT_IQ3_S, 26 }, { QUANT_IQ2_S, 28 }, { QUANT_Q1_0, 40 }, { QUANT_Q2_0, 41 }, { QUANT_Q2_0_128, 141 },
+        { QUANT_IQ1_S, 24 }, { QUANT_IQ1_M, 31 }, { QUANT_PTQ1_0, 143 },
     };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i].type == type)

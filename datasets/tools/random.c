@@ -182,7 +182,7 @@ static uint32_t type_of(const struct model_hparams *h, const struct shape *s, en
     return role == MODEL_OUTPUT || more ? s->more : s->type;
 }
 
-/* A type that this build reads; those that it does not write (IQ2, IQ3) are made of random bytes. */
+/* A type that this build reads; those that it does not write (IQ1 to IQ3) are made of random bytes. */
 static int random_type(const char *name, uint32_t *out, struct err *e)
 {
     int t = quant_by_name(name);
@@ -192,19 +192,27 @@ static int random_type(const char *name, uint32_t *out, struct err *e)
     return 0;
 }
 
-/* A block of a type that is read and not written (IQ2, IQ3): any bytes are one, and its scale, a half that comes first, gives it the
- * tensor's deviation. */
+/* A block's scale: a half, or in IQ1_M the highest bits of four others. */
+static void put_scale(const struct quant_traits *q, uint8_t *block, uint16_t half)
+{
+    for (int i = 0; i < 4 && q == quant_traits(QUANT_IQ1_M); i++)
+        block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half >> 4 * i & 15) << 4);
+    if (q->n_halves)
+        bytes_put16(block + q->half_at[0], half);
+}
+
+/* A block of a type that is read and not written (IQ1 to IQ3): any bytes are one, and its scale gives it the tensor's deviation. */
 static void any_block(const struct quant_traits *q, const struct make_tensor *t, uint64_t b, uint8_t *out)
 {
     float values[256];
     double sum = 0;
     for (int i = 0; i < q->block_bytes; i++)
         out[i] = (uint8_t)splitmix_at(t->stream + b * 256 + (uint64_t)i);
-    bytes_put16(out, quant_f32_to_f16(1));
+    put_scale(q, out, quant_f32_to_f16(1));
     q->dequant(values, out, (size_t)q->block_elems);
     for (int i = 0; i < q->block_elems; i++)
         sum += (double)values[i] * (double)values[i];
-    bytes_put16(out, quant_f32_to_f16(t->deviation / (float)sqrt(sum / q->block_elems)));
+    put_scale(q, out, quant_f32_to_f16(t->deviation / (float)sqrt(sum / q->block_elems)));
 }
 
 /* Blocks of a tensor's distribution and type: one pool for all tensors that share both. */

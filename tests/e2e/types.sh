@@ -73,7 +73,7 @@ for type in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
 done
 
 # Types that are read and not written: files of random blocks. Down is stored as Q8_0 where neurons are read.
-for type in iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s q1_0 q2_0 q2_0_128; do
+for type in iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s iq1_s iq1_m q1_0 q2_0 q2_0_128 ptq1_0; do
     check "$type is made of random bytes" eval 'rm -f "$tmp/q.h5" && "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 \
         --ff 512 --heads 8 --untied --type $type --seed 3 "$tmp/q.gguf"'
     check "$type: text" chain "$tmp/q.gguf" --form split

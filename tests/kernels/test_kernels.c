@@ -27,7 +27,7 @@ enum { MAX_COLS = 1120,
 static const uint32_t types[] = { QUANT_F32,  QUANT_F16,  QUANT_BF16,   QUANT_Q8_0,  QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,
                                   QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K,   QUANT_Q5_K,  QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
                                   QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS, QUANT_IQ3_S,
-                                  QUANT_Q1_0, QUANT_Q2_0, QUANT_Q2_0_128,
+                                  QUANT_Q1_0, QUANT_Q2_0, QUANT_Q2_0_128, QUANT_PTQ1_0, QUANT_IQ1_S, QUANT_IQ1_M,
                                   QUANT_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -100,6 +100,8 @@ static struct halves halves_of(uint32_t type)
     case QUANT_Q2_K: return (struct halves){ { 80, 82 } };
     case QUANT_Q3_K: return (struct halves){ { 108, -1 } };
     case QUANT_Q6_K: return (struct halves){ { 208, -1 } };
+    case QUANT_PTQ1_0: return (struct halves){ { 26, -1 } };
+    case QUANT_IQ1_M:
     case QUANT_MXFP4: return (struct halves){ { -1, -1 } };
     default: return (struct halves){ { 0, -1 } };
     }
@@ -121,6 +123,9 @@ static void fill_blocks(uint8_t *row, uint32_t type, int n, int kind)
                 const uint16_t scale = kind == KIND_RANDOM ? quant_f32_to_f16(uniform() / 64) : scales[rnd() % 7];
                 memcpy(row + at.at[i], &scale, 2);
             }
+        const uint16_t scale = kind == KIND_RANDOM ? quant_f32_to_f16(uniform() / 64) : scales[rnd() % 7];
+        for (int i = 0; i < 4 && type == QUANT_IQ1_M; i++) /* four bits of it in each of its last halves */
+            row[49 + 2 * i] = (uint8_t)((row[49 + 2 * i] & 15) | (scale >> 4 * i & 15) << 4);
         if (type == QUANT_MXFP4)
             row[0] = kind == KIND_RANDOM ? (uint8_t)(118 + rnd() % 12) : (uint8_t[]){ 0, 1, 2, 100, 128, 150 }[rnd() % 6];
     }
@@ -605,7 +610,7 @@ static void test_forms(void)
     CHECK(kernels_act_form(QUANT_Q4_0, 1) == KERNELS_ACT_Q8 && kernels_act_form(QUANT_Q8_0, 1) == KERNELS_ACT_Q8);
     CHECK(kernels_act_form(QUANT_F16, 1) == KERNELS_ACT_F32 && kernels_act_form(QUANT_Q4_0, 0) == KERNELS_ACT_F32);
     CHECK(kernels_act_form(12345, 1) == KERNELS_ACT_F32);
-    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_IQ1_S]);
+    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_TQ1_0]);
 }
 
 /* Where two tiers add in the order of kernels.h, products of int8 have the same bits on both. */

@@ -427,15 +427,26 @@ static void added(void)
     unlink(in_dir("added.gguf"));
 }
 
-/* Two tensors of Q2_0 and one of F32, blocks of 64 or of 128: files number both 42, the sizes tell. Where neither has room the message is
- * that of 64, and our own number is none. */
+static void renumber(uint8_t *blob, size_t len, uint8_t from, uint8_t to, int n)
+{
+    const uint8_t number[4] = { from };
+    for (uint8_t *p = blob; p < blob + len - 4 && n > 0; p++)
+        if (!memcmp(p, number, 4))
+            *p = to, n--;
+}
+
+/* Two tensors of Q2_0 and one of F32, blocks of 64 or of 128: files may number both 42, the sizes tell. Where neither has room the message
+ * is that of 64, and our own numbers are none. */
 static void two_bits(void)
 {
     static const struct {
         uint32_t type;
+        int number, older;         /* as written; 1: but numbered 42 */
         uint64_t less;             /* bytes that the file lacks */
         int r;
-    } cases[] = { { QUANT_Q2_0, 0, 0 }, { QUANT_Q2_0_128, 0, 0 }, { QUANT_Q2_0, 6000, ERR_FORMAT }, { QUANT_Q2_0_128, 6000, ERR_FORMAT } };
+    } cases[] = { { QUANT_Q2_0, 42, 0, 0, 0 }, { QUANT_Q2_0_128, 142, 0, 0, 0 }, { QUANT_Q2_0_128, 142, 1, 0, 0 },
+                  { QUANT_PTQ1_0, 143, 0, 0, 0 }, { QUANT_Q2_0, 42, 0, 6000, ERR_FORMAT }, { QUANT_Q2_0_128, 142, 0, 6000, ERR_FORMAT },
+                  { QUANT_Q2_0_128, 142, 1, 6000, ERR_FORMAT } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint64_t dims[2] = { 256, 64 }, vector[1] = { 16 };
         const uint64_t bytes = 64 * quant_row_bytes(cases[i].type, 256);
@@ -449,6 +460,8 @@ static void two_bits(void)
         tiny_check(gguf_writer_tensor(w, "c", cases[i].type, 2, dims, &e), &e);
         tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
         gguf_writer_free(w);
+        uint8_t number = cases[i].older ? 42 : (uint8_t)cases[i].number;
+        renumber(blob, len, (uint8_t)cases[i].number, number, 2);
         int r = gguf_parse(blob, len, (len + 31) / 32 * 32 + 2 * bytes + 64 - cases[i].less, "two bits", &g, &e);
         CHECK_MSG(r == cases[i].r, "%zu: %d", i, r);
         if (r == 0)
@@ -458,13 +471,11 @@ static void two_bits(void)
             CHECK(says("run past the end"));
         gguf_close(g);
         g = NULL;
-        for (uint8_t *p = blob; p < blob + len - 4; p++) /* the first tensor's number */
-            if (!memcmp(p, "\x2a\0\0", 4)) {
-                *p = QUANT_Q2_0_128;
-                break;
-            }
-        CHECK(gguf_parse(blob, len, 1 << 20, "two bits", &g, &e) == ERR_UNSUPPORTED && says("element type 63 is not known"));
-        gguf_close(g);
+        for (int own = QUANT_PTQ1_0; own <= QUANT_Q2_0_128; own++, number = (uint8_t)(own - 1)) {
+            renumber(blob, len, number, (uint8_t)own, 1);
+            CHECK(gguf_parse(blob, len, 1 << 20, "two bits", &g, &e) == ERR_UNSUPPORTED && says(own == 62 ? "type 62 is" : "type 63 is"));
+            gguf_close(g);
+        }
         free(blob);
     }
 }

@@ -173,7 +173,7 @@ int main(void)
     CHECK(predict_check_selected(QUANT_F32, rows, 2, 1));
     struct predict p = { .d_model = 64, .rank = 20, .n_ff = 8, .type1 = QUANT_F32, .type2 = QUANT_Q4_0 };
     CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
-    p.type2 = QUANT_IQ1_S;
+    p.type2 = QUANT_TQ1_0;
     CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
     return test_done();
 }

@@ -84,7 +84,7 @@ static void sizes(void)
     CHECK(quant_by_name("q8_0") == QUANT_Q8_0 && quant_by_name("BF16") == QUANT_BF16);
     CHECK(quant_by_name("q9_0") == -1 && quant_by_name("") == -1);
     CHECK(quant_traits(4) == NULL && quant_traits(QUANT_LIMIT) == NULL && quant_traits(UINT32_MAX) == NULL);
-    CHECK(quant_traits(QUANT_IQ1_S) && !quant_traits(QUANT_IQ1_S)->dequant);
+    CHECK(quant_traits(QUANT_TQ1_0) && !quant_traits(QUANT_TQ1_0)->dequant);
 }
 
 /* Hand-made blocks: the element order and the offset. */
@@ -192,6 +192,12 @@ static void bits(void)
     CHECK(w[60] == -1 && w[61] == -0.5f && w[62] == 0 && w[63] == 0.5f);
     quant_traits(QUANT_Q2_0_128)->dequant(w, wide, 256);
     CHECK(w[0] == 0.5f && w[3] == -1 && w[64] == 0.5f && w[124] == -1 && w[127] == 0.5f && w[128] == -1.5f && w[255] == 3);
+    /* digits 2, 1, 0, 2, 1 are 2 * 81 + 27 + 2 * 3 + 1 = 196 of 243; as a byte 196 * 256 / 243, rounded up, 207 */
+    uint8_t three[28] = { [0] = 207, [16] = 207, [25] = 255, [27] = 0x3e };
+    quant_traits(QUANT_PTQ1_0)->dequant(w, three, 128);
+    CHECK(w[0] == 1.5f && w[16] == 0 && w[32] == -1.5f && w[48] == 1.5f && w[64] == 0 && w[1] == -1.5f && w[17] == -1.5f);
+    CHECK(w[80] == 1.5f && w[88] == 0 && w[96] == -1.5f && w[104] == 1.5f && w[112] == 0 && w[81] == -1.5f);
+    CHECK(w[120] == -1.5f && w[121] == 1.5f && w[123] == 1.5f && w[125] == 1.5f && w[127] == 1.5f && w[126] == -1.5f);
     CHECK(quant_row_bytes(QUANT_Q1_0, 256) == 36 && quant_row_bytes(QUANT_Q2_0, 64) == 18 && quant_row_bytes(QUANT_Q2_0_128, 64) == 0);
 }
 

@@ -272,6 +272,9 @@ int setup_accel_open(struct setup *s, struct err *e)
                        "--engine");
     if (!b)
         return 0;
+    if (s->pack->h.fold)
+        return err_set(e, ERR_USAGE, "--engine: '%s' has folded weights (docs/models.md), whose inputs the processor alone transforms",
+                       s->pack->file.path);
     if ((a->height || !planned) && (r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
         return r;
     uint64_t area;

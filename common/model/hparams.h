@@ -45,6 +45,8 @@ struct model_hparams {
     int select_bias;             /* 1: experts are chosen by score + bias, weighted by it (sigmoid alone); 2: in layers with biases */
     int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
     int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
+    int fold_grouped;            /* what a gated delta net's folded output matrix sees has value heads in the order of key heads:
+                                  * delta_place */
     float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
     float rope_mscale;           /* of rotated queries and keys: 1, but for yarn and longrope */
     int long_context;            /* 0, or longrope's original context: one beyond it divides frequencies by ROPE_LONG, others by

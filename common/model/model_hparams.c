@@ -5,6 +5,7 @@
 #include "common/base/bytes.h"
 #include "common/base/print.h"
 #include "common/model/model_arch.h"
+#include "common/model/model_fold.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -49,6 +50,7 @@ struct reader {
     const struct model_arch *a;
     const char *arch;
     char key[128];
+    int folds;                   /* there are keys of folded weights */
     int r;
     struct err *e;
 };
@@ -155,9 +157,10 @@ static void check_known_keys(struct reader *rd)
     for (uint64_t i = 0; rd->r == 0 && i < rd->g->n_keys; i++) {
         const char *name = rd->g->keys[i].name;
         /* what weights are to be multiplied by: without it a model talks nonsense, whatever the type of its tensors */
-        if (!strncmp(name, "prism.", 6) || strstr(name, "hadamard"))
-            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s': the model's weights are transformed (as PrismML's Bonsai 2 are), "
-                            "which this version does not know", gguf_name(rd->g), name);
+        rd->folds |= model_fold_is_key(name);
+        if (model_fold_is_key(name) && !model_fold_knows(name))
+            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s': the model's weights are transformed in a way that this version "
+                            "does not know", gguf_name(rd->g), name);
         if (strncmp(name, rd->arch, stem) || name[stem] != '.')
             continue;
         if (!model_arch_knows(rd->a, name + stem + 1))
@@ -805,6 +808,17 @@ static void read_thresholds(struct reader *rd, const struct model_given *given, 
     rd->r = r < 0 ? r : rd->r;
 }
 
+/* Folding mixes neurons before Down: all of them count. */
+static void read_fold(struct reader *rd, struct model_hparams *h)
+{
+    if (rd->r < 0 || !rd->folds)
+        return;
+    rd->r = model_fold_read(rd->g, h->mtp ? h->mtp : model_depth(h), h, rd->e);
+    if (rd->r == 0 && h->fold && (h->thresholds || h->act != MODEL_ACT_SILU))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': its FFNs are folded (keys 'prism.hadamard.*'), so every neuron counts: %s is not "
+                        "supported", gguf_name(rd->g), h->thresholds ? "a threshold" : act_names[h->act]);
+}
+
 static const struct model_arch *find_arch(struct reader *rd, struct model_hparams *h)
 {
     char *name = read_str(rd, "general.architecture"), list[512];
@@ -875,6 +889,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     read_vocab(&rd, &h);
     read_tied(&rd, &h);
     read_thresholds(&rd, given, &h);
+    read_fold(&rd, &h);
     h.down_by_neuron = gguf_tensor(g, "blk.0.ffn_down_t.weight") != NULL;
     if (rd.r < 0)
         return rd.r;

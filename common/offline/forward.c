@@ -10,6 +10,7 @@
 #include "common/offline/forward_impl.h"
 
 #include "common/base/file.h"
+#include "common/ops/fold.h"
 #include "common/ops/layer_embd.h"
 
 #include <stddef.h>
@@ -67,7 +68,7 @@ struct room {
     uint64_t bytes;            /* 0: the model has no use for it */
 };
 
-enum { WORKER = 6, SHARED = 11, TOKEN = 11, SEEN = 4 };
+enum { WORKER = 7, SHARED = 12, TOKEN = 11, SEEN = 4 };
 struct rooms {
     struct room worker[WORKER], batch[SHARED], token[TOKEN], seen[SEEN];
 };
@@ -93,13 +94,15 @@ static struct rooms rooms_of(const struct model *m, int max_len)
     uint64_t widest = 4 * ((uint64_t)h->n_ff > f.shared / 2 ? (uint64_t)h->n_ff : f.shared / 2);
     uint64_t kv = 4 * rows * a.row; /* of all positions */
     uint64_t routed = h->n_experts > 0, k = routed ? (uint64_t)h->n_experts_used : 1, bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
+    uint64_t folded = h->fold ? 4 * (graph_widest(h) > (uint64_t)h->n_ff ? graph_widest(h) : (uint64_t)h->n_ff) : 0;
     int foresees = forward_foresees(h);
     return (struct rooms){
         { { W(norm), TILE * d }, { W(out), TILE * d }, { W(scores), 4 * (uint64_t)max_len * NN_ATTN_HEADS }, { W(act), TILE * act },
-          { W(made), 4 * TILE * r.made }, { W(state), 4 * r.state } },
+          { W(made), 4 * TILE * r.made }, { W(state), 4 * r.state }, { W(folded), TILE * folded } },
         { { B(norm), BATCH * d }, { B(out), BATCH * d }, { B(gate), BATCH * widest }, { B(up), BATCH * widest },
           { B(q), 4 * BATCH * a.q }, { B(att), 4 * BATCH * a.attn }, { B(k), kv }, { B(v), kv },
-          { B(made), 4 * BATCH * (a.latent + a.made) }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act } },
+          { B(made), 4 * BATCH * (a.latent + a.made) }, { B(logits), 4 * BATCH * (uint64_t)h->n_experts }, { B(act), BATCH * act },
+          { B(folded), BATCH * folded } },
         { { F(x), d }, { F(blocks), 2 * k }, { F(sample_of), 4 }, { F(pos), 4 },
           { F(normed), routed || h->parallel || h->wkv_dim ? d : 0 }, { F(values), h->wkv_dim ? d : 0 },
           { F(layered), 4 * layer_embd_all(h) }, { F(kept), h->shared_kv ? 16 * a.row : 0 },
@@ -284,9 +287,27 @@ static void some_rows(const struct forward *f, const struct forward_product *p, 
                                          n - i < tile ? n - i : tile, (int)t->dims[0]);
 }
 
+/* How a matrix is folded; its name and rows were looked at when the model was opened. */
+static struct model_fold fold_of(const struct forward *f, const struct gguf_tensor *t)
+{
+    struct model_fold fold = { 0 };
+    struct err e;
+    if (f->h->fold)
+        model_fold_of(f->m->gguf, t->name, t->dims[0], &fold, &e);
+    return fold;
+}
+
 void forward_tile_product(const struct forward *f, struct scratch *s, const struct forward_product *p, const float *x, size_t x_stride,
                           int n)
 {
+    const struct model_fold fold = fold_of(f, p->t);
+    const size_t n_cols = (size_t)p->t->dims[0];
+    for (size_t i = 0; fold.block && i < (size_t)n; i++) {
+        memcpy(s->folded + i * n_cols, x + i * x_stride, n_cols * sizeof *x);
+        fold_apply(&fold, s->folded + i * n_cols, 0, n_cols);
+    }
+    if (fold.block)
+        x = s->folded, x_stride = n_cols;
     const enum kernels_act form = forward_form(f, p->t->type);
     const uint8_t *in = (const uint8_t *)x;
     size_t stride = x_stride * sizeof *x;
@@ -350,7 +371,7 @@ static void product_items(void *ctx, int begin, int end, int worker)
         product_item(ctx, i);
 }
 
-void forward_products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens)
+static void products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens)
 {
     struct products s = { .f = f, .p = p, .n_tokens = n_tokens, .x = x, .x_stride = x_stride,
                           .n_cols = (int)p->t->dims[0] };
@@ -369,6 +390,30 @@ void forward_products(struct forward *f, const struct forward_product *p, int n_
     s.piece = (n_tokens + s.n_pieces - 1) / s.n_pieces;
     s.n_pieces = (n_tokens + s.piece - 1) / s.piece;
     pool_for(f->pool, items * s.n_pieces, 1, product_items, &s);
+}
+
+void forward_products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens)
+{
+    struct forward_product plain[FORWARD_PRODUCTS], folded[FORWARD_PRODUCTS];
+    struct model_fold fold = { 0 };
+    int n_plain = 0, n_folded = 0;
+    size_t n_cols = (size_t)p->t->dims[0];
+    for (int i = 0; i < n_products; i++) {
+        struct model_fold own = fold_of(f, p[i].t);
+        fold = own.block ? own : fold;
+        if (own.block)
+            folded[n_folded++] = p[i];
+        else
+            plain[n_plain++] = p[i];
+    }
+    if (n_plain)
+        products(f, plain, n_plain, x, x_stride, n_tokens);
+    if (!n_folded)
+        return;
+    for (size_t t = 0; t < (size_t)n_tokens; t++)
+        memcpy(f->b.folded + t * n_cols, x + t * x_stride, n_cols * sizeof *x);
+    fold_tokens(&fold, f->pool, f->b.folded, n_cols, n_tokens);
+    products(f, folded, n_folded, f->b.folded, n_cols, n_tokens);
 }
 
 void forward_batch_matrix(struct forward *f, enum model_role r, float *out, const float *x, int n)
@@ -471,6 +516,7 @@ static int add_positions(struct forward *f, const struct forward_run *run, struc
 static int embed(struct forward *f, const struct forward_run *run, struct err *e)
 {
     const struct gguf_tensor *t = f->m->global[MODEL_TOKEN_EMBD];
+    const struct model_fold fold = fold_of(f, t);
     void *row = malloc((size_t)t->row_bytes);
     int r = row ? 0 : err_set(e, ERR_NOMEM, "an embedding");
     for (size_t i = 0; i < f->n_tokens && !r; i++) {
@@ -479,6 +525,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
                         f->h->n_vocab);
         else if ((r = gguf_read(f->m->gguf, t, run->tokens[i] * t->row_bytes, row, (size_t)t->row_bytes, e)) == 0)
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
+        if (!r && fold.block)
+            fold_undo(&fold, f->x + i * f->d, f->d);
         for (size_t k = 0; !r && f->h->embd_scale > 0 && k < f->d; k++)
             f->x[i * f->d + k] *= f->h->embd_scale;
         if (!r && f->h->embd_normed)

@@ -47,7 +47,7 @@ static void delta_net(const struct forward *f, struct scratch *s, size_t first, 
         delta_conv(c, s->state, f->w[MODEL_DELTA_CONV], 0, (int)channels, h);
         delta_units(c, h);
         for (size_t k = 0; k < heads; k++)
-            delta_step(out + k * dim, delta + k * dim * dim, c, p.gates + i * 2 * heads, (int)k, h);
+            delta_step(out + (size_t)delta_place((int)k, h) * dim, delta + k * dim * dim, c, p.gates + i * 2 * heads, (int)k, h);
         delta_out(out, p.z + i * inner, f->w[MODEL_DELTA_NORM], h);
     }
     forward_matrix(f, s, MODEL_DELTA_OUT, s->out, p.out, n);

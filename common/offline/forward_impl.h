@@ -21,6 +21,7 @@ struct scratch {
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
     void *act;                 /* [FORWARD_TILE] activations in int8, of recurrent layers */
     float *made, *state;       /* recurrent layers: [FORWARD_TILE][op_need.made]; a sequence's state */
+    float *folded;             /* [FORWARD_TILE][the longest input], of folded matrices */
 };
 
 /* What all workers share of a batch of tokens; NULL where the model has no use for it. [FORWARD_BATCH] each, but for k and v. */
@@ -32,6 +33,7 @@ struct batch {
     float *made;               /* [op_need.latent], queries as they are made, then of q_rank; or [op_need.made], queries with gates */
     float *logits;             /* [n_experts]: of routers */
     void *act;                 /* activations in int8, of the matrix with the longest rows */
+    float *folded;             /* [the longest input], of folded matrices */
 };
 
 /* What a recurrent layer makes of n tokens, at most FORWARD_TILE, of a sequence: from s->norm, into s->out; s->state goes on from tile to
@@ -110,6 +112,7 @@ struct forward_product {
 };
 
 /* Several of the same n_tokens inputs, at most FORWARD_BATCH, of x_stride floats: by all workers, on the owner thread. */
+enum { FORWARD_PRODUCTS = 4 };
 void forward_products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens);
 
 /* One, of a role's matrix which is not of experts; out's stride is its rows. */

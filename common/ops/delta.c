@@ -59,6 +59,12 @@ static void move_on(float *row, float decay, float k, const float *d, size_t n)
         row[i] = decay * row[i] + k * d[i];
 }
 
+int delta_place(int head, const struct model_hparams *h)
+{
+    int k = h->delta_k_heads, per = h->delta_v_heads / k;
+    return h->fold_grouped && h->delta_tiled ? head % k * per + head / k : head;
+}
+
 void delta_step(float *o, float *s, const float *channels, const float *gates, int head, const struct model_hparams *h)
 {
     const size_t dim = (size_t)h->delta_dim;
@@ -83,10 +89,11 @@ void delta_step(float *o, float *s, const float *channels, const float *gates, i
 void delta_out(float *o, const float *z, const float *w, const struct model_hparams *h)
 {
     size_t dim = (size_t)h->delta_dim;
-    for (size_t at = 0; at < (size_t)h->delta_v_heads * dim; at += dim) {
-        nn_rmsnorm(o + at, o + at, w, h->delta_dim, h->rms_eps);
+    for (int head = 0; head < h->delta_v_heads; head++, z += dim) {
+        float *at = o + (size_t)delta_place(head, h) * dim;
+        nn_rmsnorm(at, at, w, h->delta_dim, h->rms_eps);
         for (size_t i = 0; i < dim; i++)
-            o[at + i] *= conv_silu(z[at + i]);
+            at[i] *= conv_silu(z[i]);
     }
 }
 

@@ -25,10 +25,14 @@ void delta_units(float *qk, const struct model_hparams *h);
  * head the betas of its value heads and then their alphas. dt, a: f32[delta_v_heads]. */
 void delta_gates(float *gates, const float *beta, const float *alpha, const float *dt, const float *a, const struct model_hparams *h);
 
+/* Where a value head's output is among a token's: its own place, or, where the output matrix is folded so (model_hparams.fold_grouped),
+ * after those of the key heads before its own. */
+int delta_place(int head, const struct model_hparams *h);
+
 /* One value head: o and its state S move on by a token. channels: the token's, after delta_units. o: f32[delta_dim], S as above. */
 void delta_step(float *o, float *s, const float *channels, const float *gates, int head, const struct model_hparams *h);
 
-/* o, z: f32[delta_v_heads][delta_dim]; w: f32[delta_dim]. o in place. */
+/* o, z: f32[delta_v_heads][delta_dim], o by delta_place; w: f32[delta_dim]. o in place. */
 void delta_out(float *o, const float *z, const float *w, const struct model_hparams *h);
 
 #endif

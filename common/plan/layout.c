@@ -67,7 +67,7 @@ int layout_usual_kind(const struct layout *l)
 static uint32_t tile_neurons(uint32_t cluster_neurons, uint32_t down_type)
 {
     uint32_t t = cluster_neurons & -cluster_neurons;
-    return quant_traits(down_type)->block_elems == 1 ? 1 : t < LAYOUT_TILE ? t : LAYOUT_TILE;
+    return quant_traits(down_type)->block_elems == 1 && cluster_neurons <= LAYOUT_TILE ? 1 : t < LAYOUT_TILE ? t : LAYOUT_TILE;
 }
 
 /* Down by neuron has rows of d_model elements; in tiles it has the source's, of n_ff. */
@@ -120,10 +120,10 @@ static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
 }
 
 /* How many neurons share a unit. A gate part is read in sequence, by the cluster; other parts at
- * random, so the smallest group that wastes little of a block: records that fit a block fill it. */
+ * random, so the smallest group that wastes little of a block: records that fit a block fill it. Of tiles large clusters are read whole. */
 static uint32_t group(const struct layout_shape *s, const struct layout_part *p, int sequential)
 {
-    if (sequential)
+    if (sequential || (s->form == LAYOUT_TILES && s->cluster_neurons > LAYOUT_TILE))
         return s->cluster_neurons;
     uint32_t n = 1, t = p->record_neurons;
     while (n * t < s->cluster_neurons && s->cluster_neurons % (n * t * 2) == 0 && (uint64_t)p->record_bytes * n * 2 <= s->block_bytes)

@@ -20,7 +20,8 @@
  * TILES keeps the source's bytes and order, for dense mode alone: Down is not turned. A record is a tile of t neurons: t rows of
  * Gate, t rows of Up, then of each of the d_model rows of Down the t elements of these neurons, whole quant blocks. t is the largest
  * power of two that divides cluster_neurons, at most LAYOUT_TILE; the last tile may hold fewer neurons, whole quant blocks of Down.
- * Where Down has a float type t is 1, and a record as in BUNDLE.
+ * Where Down has a float type and clusters are of at most LAYOUT_TILE neurons t is 1, and a record as in BUNDLE. Where clusters are of
+ * more a unit is a whole cluster: what is to be computed together can be (model_hparams.fold).
  *
  * A part's neurons are grouped in units, the unit of a read and of the cold cache. The payload of a
  * unit is whole records without gaps; in the file it occupies stride_bytes. A padded

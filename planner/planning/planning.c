@@ -675,7 +675,7 @@ double planning_mean_speed(const struct plan_limit *l, const int *weight)
 
 const char *planning_engine(const struct request *q, const struct problem *p)
 {
-    const char *name = request_engine(q, p->space.hw);
+    const char *name = p->space.in->h.fold ? NULL : request_engine(q, p->space.hw);
     for (int k = 0; k < p->space.shapes.l.n_kinds && name; k++)
         if (!cost_engine_known(p->space.hw, name, &p->space.shapes.kind[k], p->space.in->h.d_model))
             return NULL;
@@ -709,6 +709,9 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
         used |= plan_uses_engine(&plan->limits[i]);
     if (!engine)
         return 0;
+    if (p->space.in->h.fold)
+        return plan_note(plan, e, "accelerator '%.40s': the model's weights are folded, and the processor alone transforms their inputs: "
+                                  "it gets no neurons", engine);
     if (!planning_engine(q, p))
         return plan_note(plan, e, "accelerator '%.40s': its figures do not tell the model's types, so it gets no neurons: thermo-profile "
                                   "hardware --only engine --types measures them", engine);

@@ -20,6 +20,7 @@
 #include "common/kernels/kernels.h"
 #include "common/model/graph.h"
 #include "common/model/model.h"
+#include "common/model/model_fold.h"
 
 #include "runtime/engine/kv_pages.h"
 #include "runtime/engine/token.h"
@@ -33,6 +34,7 @@ struct dense_matrix {           /* [n_rows][n_cols]; of one for each head or inp
     uint32_t type;
     int n_rows, n_cols;
     enum kernels_act form;      /* of its input */
+    struct model_fold fold;     /* how it is folded; of a table of embeddings, its rows */
 };
 
 /* The tensors that stay in memory, by role: of each layer a row, then one of the model's own. Of vectors, which are float32, data is all

@@ -4,6 +4,7 @@
 
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
+#include "common/ops/fold.h"
 #include "common/plan/schedule.h"
 
 #include <math.h>
@@ -41,7 +42,8 @@ void cpu_add_product(const struct cpu *c, struct products *s, const struct dense
     struct product *p = &s->p[s->n++];
     p->m = m;
     p->out = out;
-    p->x = acts_in_form(a, m->form, c->c.pool, &p->x_stride);
+    if (!m->fold.block)
+        p->x = acts_in_form(a, m->form, c->c.pool, &p->x_stride);
     s->n_tokens = a->n_tokens;
     s->in = a;
 }
@@ -64,7 +66,7 @@ static int made_elsewhere(const struct cpu *c, const struct products *s, struct 
     return x ? x->products(x->ctx, m, out, s->n, s->in, s->reads, e) : 0;
 }
 
-int cpu_run_products(const struct cpu *c, struct products *s)
+static int run_products(const struct cpu *c, struct products *s)
 {
     int done = made_elsewhere(c, s, s->e);
     if (done)
@@ -80,6 +82,26 @@ int cpu_run_products(const struct cpu *c, struct products *s)
     int panel = s->n_tokens < PANEL_TOKENS ? 8 : PANEL_ROWS;
     pool_for_shrinking(c->c.pool, rows, (least + panel - 1) / panel * panel, some_rows, s);
     return s->failed;
+}
+
+/* Those of the input as it is, then those of folded matrices. */
+int cpu_run_products(const struct cpu *c, struct products *s)
+{
+    struct products plain = { .n_tokens = s->n_tokens, .in = s->in, .reads = s->reads, .e = s->e }, folded = plain;
+    int r = 0;
+    for (int i = 0; i < s->n; i++) {
+        struct products *to = s->p[i].m->fold.block ? &folded : &plain;
+        to->p[to->n++] = s->p[i];
+    }
+    if (!folded.n)
+        return run_products(c, s);
+    if (plain.n && (r = run_products(c, &plain)) < 0)
+        return r;
+    fold_tokens(&folded.p[0].m->fold, c->c.pool, (float *)(uintptr_t)s->in->f32, (size_t)s->in->n_cols, s->n_tokens);
+    s->in->has_q8 = 0;
+    for (int i = 0; i < folded.n; i++)
+        folded.p[i].x = acts_in_form(s->in, folded.p[i].m->form, c->c.pool, &folded.p[i].x_stride);
+    return run_products(c, &folded);
 }
 
 int cpu_one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out, struct err *e)
@@ -520,6 +542,8 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
         return r;
     for (int t = 0; m->data && t < n; t++)
         q->dequant(x + (size_t)t * d_model, m->data + (size_t)tokens[t].id * m->row_bytes, d_model);
+    for (int t = 0; m->fold.block && t < n; t++)
+        fold_undo(&m->fold, x + (size_t)t * d_model, d_model);
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;

@@ -45,7 +45,7 @@ struct product {
 struct products {
     struct product p[4];
     int n, n_tokens;
-    const struct acts *in;
+    struct acts *in;    /* written to where matrices are folded: nobody uses it after its job */
     const struct dense_reads *reads; /* or NULL */
     struct err *e;
     int failed;         /* of reads; worker 0 */

@@ -179,8 +179,8 @@ static void delta_head(const struct recurrent *r, size_t t, float *s, int head)
 {
     const struct model_hparams *h = r->cpu->c.h;
     size_t inner = (size_t)model_delta_inner(h), dim = (size_t)h->delta_dim;
-    delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * (size_t)r->n_channels, r->gates + t * 2 * (size_t)r->heads,
-               head, h);
+    delta_step(r->out + t * inner + (size_t)delta_place(head, h) * dim, s, r->channels + t * (size_t)r->n_channels,
+               r->gates + t * 2 * (size_t)r->heads, head, h);
 }
 
 static void delta_keep(const struct recurrent *r, size_t t, float *to_keep, int head)

@@ -19,11 +19,15 @@ static int check_types(const struct engine *g, struct err *e)
     if (l->form == LAYOUT_TILES && g->c.mode != PLAN_DENSE)
         return err_set(e, ERR_UNSUPPORTED, "'%s' is packed in tiles, which are computed whole, in dense mode alone; %s mode needs a plan "
                        "and a pack of another form (thermo-plan solve --form)", g->c.pack->file.path, plan_mode_name(g->c.mode));
+    if (g->h.fold && (l->form != LAYOUT_TILES || l->cluster_neurons % (uint32_t)g->h.fold || l->cluster_neurons <= LAYOUT_TILE))
+        return err_set(e, ERR_FORMAT, "'%s': its FFNs are folded in blocks of %d neurons, and its layout is '%s' with clusters of %u: "
+                       "tiles with whole blocks in a cluster of more than %d are needed", g->c.pack->file.path, g->h.fold,
+                       layout_form_name(l->form), l->cluster_neurons, LAYOUT_TILE);
     for (int i = 0; i < l->n_kinds * LAYOUT_ROLES; i++) {
         int r = i % LAYOUT_ROLES;
         uint32_t type = l->type[i / LAYOUT_ROLES][r];
         enum kernels_act f = kernels_act_form(type, g->c.act_q8);
-        int by_neuron = r == LAYOUT_DOWN && (l->form != LAYOUT_TILES || quant_traits(type)->block_elems == 1);
+        int by_neuron = r == LAYOUT_DOWN && layout_of(g->shapes, 0)->part[0].record_neurons == 1;
         int ok = by_neuron ? kernels->axpy[type] != NULL : kernels->rows_at[f][type] && kernels->rows[f][type];
         if (!ok)
             return err_set(e, ERR_UNSUPPORTED, "'%s': %s is stored as %s, which this build cannot multiply",

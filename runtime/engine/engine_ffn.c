@@ -3,6 +3,8 @@
  * their way while another computes; the order of the sum is theirs, ascending, whatever runs together. */
 #include "runtime/engine/engine_impl.h"
 
+#include "common/ops/fold.h"
+
 #include <string.h>
 
 /* What layer's predictor sees, or -1 when every gate is computed. */
@@ -167,6 +169,8 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
     const float *bias = dense_vector(&g->weights, MODEL_FFN_DOWN_BIAS, layer);
+    if (g->h.fold)
+        fold_tokens(&g->fold_in, g->pool, g->xn, (size_t)g->h.d_model, n);
     int r = engine_accel_run(g, layer, &f, 1, e);
     for (int t = 0; r == 0 && bias && t < n; t++)
         for (int c = 0; c < g->h.d_model; c++)

@@ -27,6 +27,7 @@ struct engine {
     struct io *io;
     struct row_reads *rows;        /* of tables that are not in memory; NULL: there are none */
     struct dense_weights weights;
+    struct model_fold fold_in, fold_ff; /* of Gate and Up, of Down, where the model has folded FFNs */
     struct graph_layer *graph;     /* [layer] */
     struct pipeline_bias *biases;  /* [layer] */
     struct dense *dense;

@@ -41,7 +41,7 @@ static struct pipeline *new_pipeline(struct engine *g, struct err *e)
     const struct engine_way way = engine_way_of(g, g->way);
     struct pipeline_config p = {
         .pack = c->pack, .shapes = g->shapes, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
-        .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
+        .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .fold = &g->fold_ff, .pool = g->pool, .io = g->io,
         .verifier = &g->verifier, .choice = c->choice, .scratch = g->scratch, .coalesce = c->coalesce,
         .n_coalesce = way.no_coalesce ? 0 : c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = way.no_ahead,
         .no_overlap = c->no_overlap,

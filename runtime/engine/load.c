@@ -44,6 +44,15 @@ void load_drain(struct engine *g)
         continue;
 }
 
+/* How the layer's matrix of a role is folded. */
+static int load_fold(const struct engine *g, enum model_role role, int layer, uint64_t inputs, struct model_fold *out, struct err *e)
+{
+    char name[64];
+    if (model_tensor_name(&g->h, role, layer, name, sizeof name) < 0)
+        return 0;
+    return model_fold_of(g->c.pack->meta, name, inputs, out, e);
+}
+
 static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct dense_matrix *m,
                        struct err *e)
 {
@@ -53,7 +62,7 @@ static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8
     if (!kernels->rows[m->form][d->type])
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s, which this build cannot multiply",
                        g->c.pack->file.path, model_role_name(d->role), d->layer, quant_traits(d->type)->name);
-    return 0;
+    return load_fold(g, d->role, d->layer, d->dims[0], &m->fold, e);
 }
 
 static int damaged(const struct engine *g, const struct pack_dense *d, uint64_t sum, struct err *e)
@@ -187,6 +196,9 @@ int load_dense(struct engine *g, struct err *e)
     for (int l = 0; l < w->depth; l++)
         g->biases[l] = (struct pipeline_bias){ dense_vector(w, MODEL_FFN_GATE_BIAS, l), dense_vector(w, MODEL_FFN_UP_BIAS, l),
                                                dense_vector(w, MODEL_FFN_THRESHOLD, l) };
+    if (g->h.fold && ((r = load_fold(g, MODEL_FFN_GATE, 0, (uint64_t)g->h.d_model, &g->fold_in, e)) < 0 ||
+                      (r = load_fold(g, MODEL_FFN_DOWN, 0, (uint64_t)g->h.n_ff, &g->fold_ff, e)) < 0))
+        return r;
     struct dense_matrix *embd = dense_at(w, MODEL_TOKEN_EMBD, -1), *output = dense_at(w, MODEL_OUTPUT, -1);
     if (g->c.trunk && !embd->row_bytes)
         *embd = *dense_at(&g->c.trunk->weights, MODEL_TOKEN_EMBD, -1);

@@ -7,6 +7,7 @@
 
 #include "common/base/inline.h"
 #include "common/model/nn.h"
+#include "common/ops/fold.h"
 
 #include <assert.h>
 
@@ -246,7 +247,7 @@ static void tile_rows(struct block *b, const struct neuron_tile *k, int role, fl
                                            (int)k->n, b->x[f], b->x_stride[f], b->n_tokens, b->c->d_model);
 }
 
-/* Gate, then h, of an entry's tiles. */
+/* Gate, then h, of an entry's tiles, in the end as Down is folded. */
 static void tiles_entry(struct block *b, const struct entry *x, struct gather *w)
 {
     size_t n_ff = (size_t)b->shape->n_ff;
@@ -270,6 +271,8 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
             nn_ffn_act(h, h, up, (int)k.n, b->c->act);
         }
     } while (next_tile(b, x, &k));
+    for (int t = 0; b->c->fold && b->c->fold->block && t < b->n_tokens; t++)
+        fold_apply(b->c->fold, b->rows + (size_t)t * n_ff + x->pos0, x->pos0, x->n);
     memset(b->active + x->pos0, 1, x->n);
     w->counts->computed += x->n;
 }

@@ -6,6 +6,7 @@
  * Constant from then on, but for the caches' state, the bytes of regions and the backend, which are the pipeline's to
  * change. The pipeline knows no engine: a test makes one up. */
 #include "common/base/pool.h"
+#include "common/model/model_fold.h"
 #include "common/model/predict.h"
 #include "common/pack/pack.h"
 #include "common/plan/budget.h"
@@ -40,6 +41,8 @@ struct pipeline_config {
     enum model_act act;
     int dense_mode;                /* no gate shuts: every neuron is active */
     int act_q8;                    /* int8 activations where a type has such products */
+    const struct model_fold *fold; /* of Down; units are whole blocks of it, and in.f32 of a FFN is Gate's and Up's folded input. NULL or a
+                                    * block of 0: they are not folded */
 
     /* who, and through what */
     struct pool *pool;             /* the caller of the pipeline is its worker 0 */

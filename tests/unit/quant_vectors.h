@@ -2,8 +2,8 @@
 #define TESTS_UNIT_QUANT_VECTORS_H
 
 /* One block of each type and the weights in it, as bits of floats. The bytes are random (numpy.random.default_rng(17), of IQ2 and IQ3
- * 19, of IQ1 23) but for the halves, which are scales between 0.001 and 0.02; the weights are what gguf.quants.dequantize of the Python package
- * gguf 0.19.0 makes of them. */
+ * 19, of IQ1 23) but for the halves, which are scales between 0.001 and 0.02; the weights are what gguf.quants.dequantize of the Python
+ * package gguf 0.19.0 makes of them. */
 #include "common/kernels/quant.h"
 
 static const struct quant_vector {

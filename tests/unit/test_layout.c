@@ -165,7 +165,8 @@ static void kinds(void)
     CHECK(layout_derive(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "layer 3"));
 }
 
-/* Tiles are clusters of at most 256 neurons, or neurons where Down has a float type; the last one is what is left. */
+/* Tiles are clusters of at most 256 neurons, or neurons where Down has a float type; the last one is what is left. Larger clusters are
+ * units of several tiles, of float types too. */
 static void tiles(void)
 {
     const uint32_t k[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q6_K }, q[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q4_0 };
@@ -179,10 +180,10 @@ static void tiles(void)
     CHECK(layout_alternate(&l, q, 2, &e) == 0);
     CHECK(layout_derive(&l, 96, 1280, &s, &e) == 0 && s.n_parts == 1 && s.n_segments == 1 && s.n_clusters == 3);
     const struct layout_part *a = &layout_of(&s, 0)->part[0], *b = &layout_of(&s, 1)->part[0];
-    CHECK(a->record_neurons == 256 && a->record_bytes == 256 * (54 + 102) + 96 * 210 && a->neurons_per_unit == 256 && a->n_units == 5);
+    CHECK(a->record_neurons == 256 && a->record_bytes == 256 * (54 + 102) + 96 * 210 && a->neurons_per_unit == 512 && a->n_units == 3);
     CHECK(a->role_offset[LAYOUT_UP] == 256 * 54 && a->role_offset[LAYOUT_DOWN] == 256 * (54 + 102) && a->role_bytes[LAYOUT_DOWN] == 210);
     CHECK(b->record_neurons == 256 && b->record_bytes == 256 * (54 + 102) + 96 * 144 && b->role_bytes[LAYOUT_DOWN] == 144);
-    CHECK(layout_bytes(b, 768) == 3 * b->record_bytes && layout_unit_of(b, 511) == 1 && layout_record_offset(b, 511) == 0);
+    CHECK(layout_bytes(b, 768) == 3 * b->record_bytes && layout_unit_of(b, 511) == 0 && layout_record_offset(b, 511) == b->record_bytes);
     CHECK(fabs(layout_role_bytes(a, LAYOUT_DOWN, 96) - 96 * 210 / 256.0) < 1e-9 && fabs(layout_role_bytes(a, LAYOUT_UP, 96) - 102) < 1e-9);
     CHECK(layout_derive(&l, 96, 1248, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "rows of 1248"));
     l.cluster_neurons = 64 * 3;
@@ -200,6 +201,11 @@ static void tiles(void)
     CHECK(layout_derive_one(&small, 32, 256, &one, &e) == 0 && one.part[0].record_neurons == 32 && one.part[0].neurons_per_unit == 32);
     struct layout_shape bundle = shape(LAYOUT_BUNDLE, 0, QUANT_F16, 256, 1280);
     CHECK(f.part[0].record_neurons == 1 && !memcmp(f.part, bundle.part, sizeof f.part));
+    const uint32_t floats[LAYOUT_ROLES] = { QUANT_F16, QUANT_F16, QUANT_F32 };
+    layout_default(&small, LAYOUT_TILES, floats);
+    small.cluster_neurons = 1024;
+    CHECK(layout_derive_one(&small, 64, 2560, &one, &e) == 0 && one.part[0].record_neurons == 256 && one.part[0].neurons_per_unit == 1024);
+    CHECK(one.part[0].n_units == 3 && one.part[0].record_bytes == 256 * (2 * 128 + 256) && layout_unit_neurons(&one, one.part, 2) == 512);
     const uint32_t source[6] = { 0, 1, 2, 0, 1, 2 };
     CHECK(hash_equal(layout_order_hash(NULL, 1, 2, 3), layout_order_hash(source, 1, 2, 3)));
 }

@@ -96,7 +96,6 @@ static void refusals(void)
     CHECK(refused("general.architecture", 's', 0, "qwen9", ERR_UNSUPPORTED) && says("qwen9") && says("qwen3moe"));
     CHECK(refused("general.architecture", '-', 0, NULL, ERR_FORMAT));
     CHECK(refused("general.architecture", 'u', 1, NULL, ERR_FORMAT));
-    CHECK(refused("prism.hadamard.block_size", 'u', 128, NULL, ERR_UNSUPPORTED));
     CHECK(refused("prism.signs", 's', 0, "x", ERR_UNSUPPORTED) && refused("x.hadamard", 'b', 0, NULL, ERR_UNSUPPORTED));
     CHECK(edited("prisms.size", 'u', 1, NULL, &h) == 0); /* who else writes keys says nothing of weights */
     CHECK(refused("llama.block_count", '-', 0, NULL, ERR_FORMAT));

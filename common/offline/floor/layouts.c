@@ -33,6 +33,10 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
     if (form == LAYOUT_TILES && (down_type >= 0 || m->h->down_by_neuron))
         return err_set(e, ERR_USAGE, m->h->down_by_neuron ? "--form tiles: the model has Down by neuron, which every other form keeps" :
                        "--form tiles keeps the source's Down; --down-type does not go with it");
+    if (m->h->fold && (form != LAYOUT_TILES || down_type >= 0 || (cluster_neurons && (cluster_neurons % (uint32_t)m->h->fold ||
+        cluster_neurons <= LAYOUT_TILE))))
+        return err_set(e, ERR_USAGE, "the model's FFNs are folded in blocks of %d neurons: only --form tiles without --down-type keeps "
+                       "that, with --cluster-neurons a multiple of it above %d", m->h->fold, LAYOUT_TILE);
     layout_default(&l, form, m->type[0]);
     l.ungated = model_arch_is_ungated(m->h->arch);
     for (int i = 0; i < m->n_layers && form != LAYOUT_TILES; i++)
@@ -40,6 +44,8 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
     int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])to.type, m->n_layers, e);
     if (r == 0 && form == LAYOUT_TILES && layouts_requantises(m))
         l.cluster_neurons = LAYOUT_TILE;
+    if (m->h->fold)
+        l.cluster_neurons = m->h->fold > 2 * LAYOUT_TILE ? (uint32_t)m->h->fold : 2 * LAYOUT_TILE;
     if (cluster_neurons)
         l.cluster_neurons = cluster_neurons;
     if (r == 0)
@@ -94,7 +100,7 @@ int layouts_all(const struct layouts_source *m, const struct layouts_options *w,
     int whole = w->mode == PLAN_DENSE || w->mode == PLAN_PREDICTED || !nn_is_sparse(m->h);
     const enum layout_form forms[] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
                                        whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
-    int free_form = w->form < 0 && w->down_type == -1 && layouts_requantises(m);
+    int free_form = w->form < 0 && w->down_type == -1 && (layouts_requantises(m) || m->h->fold);
     *n = 0;
     if (w->form == LAYOUT_TILES || (free_form && layouts_is_dense(m, w)))
         return add(m, w, LAYOUT_TILES, out, n, e);

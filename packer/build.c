@@ -117,7 +117,7 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     const struct model_hparams *h = &k->b->source->model->h;
     size_t n = (size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block;
     struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0, s,
-                             h->d_model, h->n_ff, k->b->orders + n * (size_t)h->n_ff,
+                             h->d_model, s->n_ff, k->b->orders + n * (size_t)h->n_ff,
                              h->down_by_neuron };
     uint32_t *types[LAYOUT_ROLES] = { &in.gate_type, &in.up_type, &in.down_type }, index[LAYOUT_MAX_PARTS];
     uint64_t base[LAYOUT_MAX_PARTS];
@@ -134,14 +134,14 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
             r = err_set(e, ERR_NOMEM, "hashing a segment");
         k->report->neuron_bytes += s->segment_bytes[i];
     }
-    const struct neurons_checks checks = { .clusters = k->checks + n * (size_t)s->n_parts * s->n_clusters,
+    const struct neurons_checks checks = { .clusters = k->checks + build_checks_before(k, n),
                                            .units = k->unit_checks + unit_check_before(&k->b->shapes, model_ffn_blocks(h), layer) +
                                                     (uint64_t)block * unit_check_per_block(s),
                                            .identity = k->identity,
                                            .ffn = n };
     uint32_t panel = neurons_panel(k->neurons);
-    for (uint32_t a = 0; a < (uint32_t)h->n_ff && r == 0; a += panel) {
-        uint32_t end = a + panel < (uint32_t)h->n_ff ? a + panel : (uint32_t)h->n_ff;
+    for (uint32_t a = 0; a < (uint32_t)s->n_ff && r == 0; a += panel) {
+        uint32_t end = a + panel < (uint32_t)s->n_ff ? a + panel : (uint32_t)s->n_ff;
         struct neurons_out out;
         r = neurons_build(k->neurons, &in, a, end, &out, &checks, &k->report->layers[layer], e);
         r = r < 0 ? r : check_loss(k, layer, e);
@@ -213,7 +213,7 @@ static void lay_out(const struct build *b, const struct trace_predictor *t, cons
     for (int i = 0; i < t->n_points; i++)
         put_point(out + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES, &t->curve[i]);
     memcpy(out + x->fc1_offset, fc1, (size_t)t->rank * predict_row1_bytes(t->type1, h->d_model));
-    for (size_t i = 0; i < (size_t)h->n_ff; i++) {
+    for (size_t i = 0; i < (size_t)model_n_ff(h, t->layer); i++) {
         memcpy(out + x->fc2_offset + i * row2, fc2 + order[i] * row2, row2);
         for (size_t k = 0; k < numbers; k++)
             bytes_putf32(out + x->bias_offset + (i * numbers + k) * 4, bias[order[i] * numbers + k]);
@@ -233,7 +233,8 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
                                 .n_points = t->n_points,
                                 .type1 = t->type1,
                                 .type2 = t->type2 };
-    int r = pack_predictor_derive(&x, h->d_model, h->n_ff, e);
+    const int n_ff = model_n_ff(h, t->layer);
+    int r = pack_predictor_derive(&x, h->d_model, n_ff, e);
     if (r < 0)
         return r;
     const struct write_entry entry = { .kind = PACK_PREDICTOR,
@@ -243,13 +244,13 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
                                        .block = (uint32_t)t->block,
                                        .segment = t->type2,
                                        .n_dims = 3,
-                                       .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)h->n_ff,
+                                       .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)n_ff,
                                                  (t->relu ? PACK_PREDICTOR_RELU : 0) |
                                                      (t->has_bias ? PACK_PREDICTOR_BIAS : 0) |
                                                      (t->two_sided ? PACK_PREDICTOR_TWO_SIDED : 0) |
                                                      (uint64_t)t->n_points << PACK_PREDICTOR_POINTS_SHIFT } };
     uint8_t *section = malloc(x.bytes), *fc1 = malloc(t->bytes), *fc2 = malloc(t->bytes);
-    float *bias = malloc((size_t)h->n_ff * (size_t)predict_numbers(1, t->two_sided) * sizeof *bias);
+    float *bias = malloc((size_t)n_ff * (size_t)predict_numbers(1, t->two_sided) * sizeof *bias);
     if (!section || !fc1 || !fc2 || !bias)
         r = err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x.bytes);
     else if ((r = trace_predictors_read(k->b->predictors, t, fc1, fc2, bias, e)) == 0) {
@@ -358,7 +359,7 @@ static int put_types(struct work *k, struct err *e)
     const struct layout *l = &k->b->shapes.l;
     for (int i = 0; i < l->n_layers; i++)
         memcpy(type + i * LAYOUT_ROLES, l->type[l->kind[i]], sizeof l->type[0]);
-    return l->n_kinds > 1 ? put_numbers(k, PACK_TYPES, type, (uint64_t)(l->n_layers * LAYOUT_ROLES), 4, e) : 0;
+    return layout_types_differ(l) ? put_numbers(k, PACK_TYPES, type, (uint64_t)(l->n_layers * LAYOUT_ROLES), 4, e) : 0;
 }
 
 static void set_hash(struct js *o, const char *key, struct hash128 h)
@@ -466,6 +467,18 @@ static uint64_t n_ffn(const struct build *b)
     return (uint64_t)h->n_layers * (uint64_t)model_ffn_blocks(h);
 }
 
+static uint64_t n_neurons(const struct build *b)
+{
+    const struct model_hparams *h = &b->source->model->h;
+    return layout_neurons_before(&b->shapes, h->n_layers) * (uint64_t)model_ffn_blocks(h);
+}
+
+static uint64_t n_checks(const struct build *b)
+{
+    const struct model_hparams *h = &b->source->model->h;
+    return layout_clusters_before(&b->shapes, h->n_layers) * (uint64_t)model_ffn_blocks(h) * (uint64_t)b->shapes.n_parts;
+}
+
 static uint64_t n_units(const struct build *b)
 {
     const struct model_hparams *h = &b->source->model->h;
@@ -508,7 +521,7 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
         for (int role = 0; role < LAYOUT_ROLES; role++)
             dense -= ffn_tensor(b, l, role)->bytes;
     }
-    uint64_t tables = blocks * ((uint64_t)s->n_ff * 4 + (uint64_t)s->n_parts * s->n_clusters * 8) + n_units(b) * 4;
+    uint64_t tables = n_neurons(b) * 4 + n_checks(b) * 8 + n_units(b) * 4;
     uint64_t predictors, n_predictors = count_predictors(b, &predictors);
     *file_bytes = predictors + dense + segments + tables + b->source->gguf->kv_len +
                   (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
@@ -540,7 +553,7 @@ static int take_buffers(struct work *k, struct err *e)
         if (!(k->matrix[role] = malloc(largest[role])))
             return err_set(e, ERR_NOMEM, "a matrix of %llu bytes", (unsigned long long)largest[role]);
     k->piece = malloc(PIECE);
-    k->checks = calloc(n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, sizeof *k->checks);
+    k->checks = calloc(n_checks(b), sizeof *k->checks);
     k->unit_checks = calloc(n_units(b), sizeof *k->unit_checks);
     k->report->layers = calloc((size_t)b->source->model->h.n_layers, sizeof *k->report->layers);
     if (!k->piece || !k->checks || !k->unit_checks || !k->report->layers)
@@ -579,6 +592,21 @@ static int open_writer(struct work *k, struct err *e)
     return r < 0 ? r : write_open(b->out_path, &f, entries, &k->w, e);
 }
 
+/* Each as long as its layer has neurons. */
+static int put_orders(struct work *k, struct err *e)
+{
+    const struct model_hparams *h = &k->b->source->model->h;
+    uint32_t *all = malloc(n_neurons(k->b) * sizeof *all), *to = all;
+    for (uint64_t i = 0, blocks = (uint64_t)model_ffn_blocks(h); all && i < n_ffn(k->b); i++) {
+        size_t n = (size_t)model_n_ff(h, (int)(i / blocks));
+        memcpy(to, k->b->orders + i * (uint64_t)h->n_ff, n * sizeof *to);
+        to += n;
+    }
+    int r = all ? put_numbers(k, PACK_ORDER, all, n_neurons(k->b), 4, e) : err_set(e, ERR_NOMEM, "orders of neurons");
+    free(all);
+    return r;
+}
+
 /* What comes before the neurons, of which an interrupted run may have written some or all. */
 static int put_before_neurons(struct work *k, struct err *e)
 {
@@ -589,7 +617,7 @@ static int put_before_neurons(struct work *k, struct err *e)
         return r;
     if ((r = put_dense(k, e)) < 0 || (k->b->consume && (r = build_save(k, e)) < 0))
         return r;
-    r = put_numbers(k, PACK_ORDER, k->b->orders, n_ffn(k->b) * (uint64_t)k->b->shapes.n_ff, 4, e);
+    r = put_orders(k, e);
     return r < 0 ? r : put_all_predictors(k, e);
 }
 
@@ -603,8 +631,7 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     int r = take_buffers(&k, e);
     if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_before_neurons(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (!b->consume || ((r = build_save(&k, e)) == 0 && (r = consume_rest(b->consume, e)) == 0)) &&
-        (r = put_numbers(&k, PACK_CHECKS, k.checks,
-                         n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, 8, e)) == 0 &&
+        (r = put_numbers(&k, PACK_CHECKS, k.checks, n_checks(b), 8, e)) == 0 &&
         (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_units(b), 4, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {

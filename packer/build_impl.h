@@ -22,6 +22,9 @@ struct work {
     int loaded;                         /* an interrupted run is gone on with */
 };
 
+/* Cluster checks before the n-th FFN. */
+uint64_t build_checks_before(const struct work *k, uint64_t n);
+
 /* Of a build that consumes its source: what is written is on disk, and a record says so; then the source's share is freed. */
 int build_save(struct work *k, struct err *e);
 

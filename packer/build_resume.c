@@ -34,15 +34,24 @@ static uint64_t units_before(const struct work *k, uint64_t n)
     return n % blocks ? before + n % blocks * unit_check_per_block(layout_of(&k->b->shapes, layer)) : before;
 }
 
+uint64_t build_checks_before(const struct work *k, uint64_t n)
+{
+    const struct layout_shapes *s = &k->b->shapes;
+    uint64_t blocks = (uint64_t)model_ffn_blocks(&k->b->source->model->h);
+    int layer = (int)(n / blocks);
+    uint64_t clusters = layout_clusters_before(s, layer) * blocks + (n % blocks ? n % blocks * layout_of(s, layer)->n_clusters : 0);
+    return clusters * (uint64_t)s->n_parts;
+}
+
 static void parts_of(struct work *k, struct head *head, struct write_entry *entries, struct part p[PARTS])
 {
     const struct build *b = k->b;
-    uint64_t per_ffn = (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, units = units_before(k, head->first_ffn);
+    uint64_t checks = build_checks_before(k, head->first_ffn), units = units_before(k, head->first_ffn);
     p[HEAD] = (struct part){ head, sizeof *head };
     p[PREFIXES] = (struct part){ consume_prefixes(b->consume), b->source->gguf->n_tensors * sizeof(uint64_t) };
     p[LOSSES] = (struct part){ k->report->layers, (size_t)b->source->model->h.n_layers * sizeof *k->report->layers };
     p[ENTRIES] = (struct part){ entries + head->first_entry, head->n_entries * sizeof *entries };
-    p[CLUSTERS] = (struct part){ k->checks + head->first_ffn * per_ffn, (head->ffns - head->first_ffn) * per_ffn * sizeof *k->checks };
+    p[CLUSTERS] = (struct part){ k->checks + checks, (build_checks_before(k, head->ffns) - checks) * sizeof *k->checks };
     p[UNITS] = (struct part){ k->unit_checks + units, (units_before(k, head->ffns) - units) * sizeof *k->unit_checks };
 }
 

@@ -82,7 +82,10 @@ static void text_layout(const struct pack *p)
             print("%s  ", k ? "" : "\n");
             print_layers(l, k);
         }
-        print("%s gate %s, up %s, down %s\n", l->n_kinds > 1 ? ":" : ";", type_name(s->type[0]), type_name(s->type[1]),
+        print(l->n_kinds > 1 ? ":" : ";");
+        if (p->h.widths[0])
+            print(" FFN of %d,", s->n_ff);
+        print(" gate %s, up %s, down %s\n", type_name(s->type[0]), type_name(s->type[1]),
                type_name(s->type[2]));
         for (int i = 0; i < s->n_parts; i++) {
             const struct layout_part *q = &s->part[i];
@@ -106,8 +109,9 @@ static void text(const struct pack *p, int tensors)
     hash_text(p->model_hash, a);
     hash_text(p->order_hash, b);
     hash_text(p->layout_hash, c);
-    print("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d%s", h->name, h->arch, h->n_layers, h->d_model,
-           h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff, h->thresholds ? " with thresholds" : "");
+    print("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %s%d%s", h->name, h->arch, h->n_layers, h->d_model,
+           h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->widths[0] ? "up to " : "", h->n_ff,
+           h->thresholds ? " with thresholds" : "");
     if (h->n_experts)
         print(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     if (model_has_alone(h))
@@ -162,9 +166,11 @@ static struct js *part_json(const struct layout_part *q)
 }
 
 /* Types and parts of one kind of layer. */
-static void set_kind(struct js *o, const struct layout_shape *s)
+static void set_kind(struct js *o, const struct pack *p, const struct layout_shape *s)
 {
     struct js *parts = js_array();
+    if (p->h.widths[0])
+        js_set_int(o, "n_ff", s->n_ff);
     js_put(o, JS_STR("gate_type", type_name(s->type[LAYOUT_GATE])), JS_STR("up_type", type_name(s->type[LAYOUT_UP])),
            JS_STR("down_type", type_name(s->type[LAYOUT_DOWN])));
     for (int i = 0; i < s->n_parts; i++)
@@ -180,14 +186,14 @@ static struct js *layout_json(const struct pack *p)
     int usual = layout_usual_kind(l);
     js_put(o, JS_STR("form", layout_form_name(l->form)), JS_BOOL("packed", l->packed), JS_U64("block_bytes", l->block_bytes),
            JS_U64("cluster_neurons", l->cluster_neurons));
-    set_kind(o, &p->shapes.kind[usual]);
+    set_kind(o, p, &p->shapes.kind[usual]);
     for (int k = 0; k < l->n_kinds; k++) {
         struct js *x = js_object(), *layers = js_array();
         for (int i = 0; i < l->n_layers; i++)
             if (l->kind[i] == k)
                 js_append_num(layers, i);
         js_set(x, "layers", layers);
-        set_kind(x, &p->shapes.kind[k]);
+        set_kind(x, p, &p->shapes.kind[k]);
         if (k == usual)
             js_free(x);
         else

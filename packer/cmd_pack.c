@@ -175,6 +175,8 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .planned_predictors = a->predictors == PLANNED,
                          .panel_bytes = 256u << 20, .consume = in->consume };
+    if (!plan_widths_are(&in->plan, h))
+        return err_set(e, ERR_MISMATCH, "plan '%s': model.widths are not those of '%s'", a->plan, a->model);
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shapes, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);

@@ -107,13 +107,15 @@ static int orders(struct verify *v, struct err *e)
         if (read < 0)
             continue;
         memset(seen, 0, n_ff);
-        size_t distinct = 0;
-        for (size_t k = 0; k < n_ff; k++)
+        size_t distinct = 0, n = (size_t)layout_of(&p->shapes, (int)(i / blocks))->n_ff;
+        for (size_t k = n; k < n_ff; k++) /* neurons that wider layers have: the hash is of these, too */
+            order[i * n_ff + k] = (uint32_t)k;
+        for (size_t k = 0; k < n; k++)
             distinct += !seen[order[i * n_ff + k]]++;
-        if (distinct != n_ff) {
+        if (distinct != n) {
             snprintf(text, sizeof text,
                      "order of layer %zu, expert %zu is not a permutation: %zu of %zu neurons occur",
-                     i / blocks, i % blocks, distinct, n_ff);
+                     i / blocks, i % blocks, distinct, n);
             damaged(v, text);
         }
     }
@@ -194,7 +196,7 @@ static int neurons(struct verify *v, struct err *e)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int part = 0; part < p->shapes.n_parts && r == 0; part++) {
                 r = pack_unit_checks_read(p, l, b, part, checks, e);
-                for (uint32_t c = 0; c < p->shapes.n_clusters && r == 0; c++)
+                for (uint32_t c = 0; c < layout_of(&p->shapes, l)->n_clusters && r == 0; c++)
                     r = cluster(v, l, b, part, c, unit, checks, e);
             }
     free(checks);

@@ -80,8 +80,8 @@ static int list_items(struct dense *d, struct err *e)
 static int order_bias(const struct dense_job *j, uint8_t *piece, int layer, int block, struct err *e)
 {
     const struct model_hparams *h = &j->source->model->h;
-    size_t n = (size_t)h->n_ff;
-    const uint32_t *order = j->orders + ((size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block) * n;
+    size_t n = (size_t)model_n_ff(h, layer);
+    const uint32_t *order = j->orders + ((size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block) * (size_t)h->n_ff;
     float *to = malloc(n * sizeof *to), *from = (float *)(void *)piece;
     if (!to)
         return err_set(e, ERR_NOMEM, "biases of %zu neurons", n);

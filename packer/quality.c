@@ -195,7 +195,7 @@ static int give(void *ctx, int layer, enum model_role model_role, const float **
     struct matrices *k = ctx;
     int role = model_role == MODEL_FFN_GATE ? LAYOUT_GATE : model_role == MODEL_FFN_UP ? LAYOUT_UP : LAYOUT_DOWN;
     const struct gguf_tensor *t = k->m->layer[layer][model_role];
-    size_t each = (size_t)k->m->h.d_model * (size_t)k->m->h.n_ff;
+    size_t each = (size_t)k->m->h.d_model * (size_t)model_n_ff(&k->m->h, layer);
     int r = k->p ? 0 : from_source(k, t, role == LAYOUT_DOWN && k->m->h.down_by_neuron, k->rows[role], e);
     for (int b = 0; k->p && b < model_ffn_blocks(&k->m->h) && r == 0; b++)
         r = from_pack(k, layer, b, role, k->rows[role] + (size_t)b * each, e);

@@ -68,7 +68,7 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
             for (int j = 0; j < p->n_blocks; j++)
                 for (int q = 0; q < p->n_parts; q++) {
                     hot += plan_hot(p, &l->batches[i], k, j, q);
-                    all += p->n_ff;
+                    all += plan_n_ff(p, k);
                 }
         print("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step",
                l->batches[i].batch, f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate,

@@ -66,7 +66,7 @@ static double resident_share(const struct plan *p, const struct plan_batch *b)
         for (int k = 0; k < p->n_blocks; k++)
             for (int q = 0; q < p->n_parts; q++) {
                 hot += plan_hot(p, b, l, k, q);
-                all += p->n_ff;
+                all += plan_n_ff(p, l);
             }
     return hot / all;
 }

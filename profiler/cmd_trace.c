@@ -162,7 +162,7 @@ static int print_json(struct js *j, struct err *e)
 
 static void say_corpus(FILE *f, const struct trace_info *i)
 {
-    print_to(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
+    print_to(f, "model    %s: %d layers, FFN of %s%d", i->h.name, i->h.n_layers, i->h.widths[0] ? "up to " : "", i->h.n_ff);
     if (i->h.n_experts)
         print_to(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
     print_to(f, ", %s%s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "",

@@ -127,6 +127,8 @@ static int check_pair(const struct setup_args *a, const struct plan *p, const st
                        "%d x %d in %d",
                        a->plan, p->n_layers, p->n_blocks, p->n_ff, p->n_parts, a->model, m->h.n_layers,
                        model_ffn_blocks(&m->h), m->h.n_ff, m->shapes.n_parts);
+    if (!plan_widths_are(p, &m->h))
+        return err_set(e, ERR_MISMATCH, "plan '%s': model.widths are not those of packed model '%s'", a->plan, a->model);
     return 0;
 }
 
@@ -300,7 +302,7 @@ static int take_predictors(struct setup *s, struct err *e)
                 pack_predictor_find(s->pack, (enum predict_input)s->predictor[l], l, b);
             if (!x)
                 return no_predictor(s, l, b, e);
-            budget_add_predictor(&c->choice.predictors, &s->pack->shapes.kind[0], x->rank, x->bytes,
+            budget_add_predictor(&c->choice.predictors, layout_of(&s->pack->shapes, l), x->rank, x->bytes,
                                  predict_row1_bytes(x->type1, s->pack->h.d_model),
                                  predict_row2_bytes(x->type2, x->rank), x->two_sided);
             s->predictor_bytes[l] += budget_dense_tensor(x->bytes);

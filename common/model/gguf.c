@@ -962,7 +962,7 @@ int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
     return sort_names(g, p->file, e);
 }
 
-int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e)
+int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const int *lens, const float *values, struct err *e)
 {
     struct gguf_priv *p = g->priv;
     uint64_t all = g->n_tensors + (uint64_t)n;
@@ -982,10 +982,12 @@ int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t le
     memcpy(p->added, values, bytes);
     if (g->n_tensors)
         memcpy(table, g->tensors, g->n_tensors * sizeof *table);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        uint64_t own = lens ? (uint64_t)lens[i] : len;
         table[g->n_tensors + (uint64_t)i] = (struct gguf_tensor){
-            .name = p->added_names + (size_t)i * sizeof *names, .type = QUANT_F32, .n_dims = 1, .dims = { len, 1, 1, 1 },
-            .row_bytes = len * 4, .n_rows = 1, .bytes = len * 4, .memory = p->added + (size_t)i * (size_t)len * 4 };
+            .name = p->added_names + (size_t)i * sizeof *names, .type = QUANT_F32, .n_dims = 1, .dims = { own, 1, 1, 1 },
+            .row_bytes = own * 4, .n_rows = 1, .bytes = own * 4, .memory = p->added + (size_t)i * (size_t)len * 4 };
+    }
     free(g->tensors), free(p->tensors_by_name);
     g->tensors = table, g->n_tensors = all, p->tensors_by_name = by_name;
     for (uint64_t i = 0; i < all; i++)

@@ -109,8 +109,9 @@ typedef int gguf_parts_fn(void *ctx, const struct gguf_tensor *t, struct gguf_pa
 int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e);
 
 /* n vectors of len F32 elements more, as if they were the file's last tensors: names[n], values[n][len] (or what a file would have of
- * them: little-endian). All is copied. Pointers to tensors are no longer valid. ERR_FORMAT where a name is there already. Once. */
-int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e);
+ * them: little-endian). lens[n]: each has so many of the len; NULL: all. All is copied. Pointers to tensors are no longer valid. ERR_FORMAT
+ * where a name is there already. Once. */
+int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const int *lens, const float *values, struct err *e);
 
 /* Read len bytes of a tensor at offset within it. Where the model has been hashed, or expected, or the tensor read by gguf_read_next, what
  * comes is what came then: a difference is ERR_IO, and names file, tensor and offset. Any thread may read; tensors of no file and those

@@ -13,7 +13,7 @@
 #define MODEL_MAX_CONTEXT (1 << 24)
 #define MODEL_MAX_DELTA   512 /* delta_dim */
 #define MODEL_MAX_CONV    64  /* conv_width */
-#define MODEL_MAX_BLOCKS  256 /* model_hparams.blocks and its end */
+#define MODEL_MAX_BLOCKS  256 /* model_hparams.blocks and its end; layers of several widths */
 #define MODEL_FIRST_POSITION 2 /* OPT's first two rows of positions are no position's */
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
@@ -35,6 +35,7 @@ struct model_hparams {
 #define SPARE(name, least, most) int name;
 #define REAL(name) float name;
 #define LETTERS(name) char name[MODEL_MAX_BLOCKS];
+#define BY_LAYER(name, least, most) int name[MODEL_MAX_BLOCKS];
 #include "common/model/hparams.def"
     int n_nextn;                 /* layers at the file's end that predict further tokens: left out */
     int mtp;                     /* 0, or this is the first of those by itself, the file's blk.mtp: one layer, whose input is
@@ -134,6 +135,25 @@ static inline int model_block_of(const struct model_hparams *h, int layer)
     while (i + 2 < MODEL_MAX_BLOCKS && (model_letter_is_alone(h->blocks[i]) != model_is_lead(h, layer) || left-- > 0))
         i++;
     return i;
+}
+
+/* Neurons of a layer's FFN, or of each of its experts. */
+static inline int model_n_ff(const struct model_hparams *h, int layer)
+{
+    return h->widths[0] && layer >= 0 && layer < h->n_layers ? h->widths[layer] : h->n_ff;
+}
+
+/* Has each layer a width, of which n_ff is the greatest, where any has one? */
+static inline int model_widths_fit(const struct model_hparams *h)
+{
+    int most = 0, least = h->n_ff;
+    if (!h->widths[0])
+        return 1;
+    for (int l = 0; l < h->n_layers && l < MODEL_MAX_BLOCKS; l++) {
+        most = h->widths[l] > most ? h->widths[l] : most;
+        least = h->widths[l] < least ? h->widths[l] : least;
+    }
+    return h->n_layers <= MODEL_MAX_BLOCKS && !h->n_experts && !h->n_ff_lead && least > 0 && least < most && most == h->n_ff;
 }
 
 /* The letter of a layer's block; 0: the model has none. */
@@ -280,7 +300,9 @@ static inline struct model_hparams model_kind(const struct model_hparams *h, int
 
 static inline struct model_hparams model_of_layer(const struct model_hparams *h, int layer)
 {
-    return model_kind(h, model_has_window(h, layer));
+    struct model_hparams own = model_kind(h, model_has_window(h, layer));
+    own.n_ff = model_n_ff(h, layer);
+    return own;
 }
 
 /* First position that a query at pos attends to. */

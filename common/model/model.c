@@ -192,19 +192,20 @@ static int take_thresholds(struct gguf *g, const struct model_hparams *h, const 
         int same = 0;
         const float *t = given ? given + (size_t)l * n_ff : row;
         const struct gguf_tensor *x = gguf_tensor(g, names[l]);
-        if (x && (x->memory || g->n_shards > 0) && x->type == QUANT_F32 && x->bytes == n_ff * sizeof *row) {
-            r = gguf_read(g, x, 0, row, n_ff * sizeof *row, e);
-            same = r == 0 && !memcmp(row, t, n_ff * sizeof *row);
+        size_t bytes = (size_t)model_n_ff(h, l) * sizeof *row;
+        if (x && (x->memory || g->n_shards > 0) && x->type == QUANT_F32 && x->bytes == bytes) {
+            r = gguf_read(g, x, 0, row, bytes, e);
+            same = r == 0 && !memcmp(row, t, bytes);
         } else if (!given) {
             continue; /* it is refused as any other of that shape, or has no values */
         }
         there += same;
         if (r == 0 && x && !same)
             r = err_set(e, ERR_MISMATCH, "'%s': tensor '%s': the model has other thresholds already", gguf_name(g), names[l]);
-        r = r ? r : check_threshold(g, names[l], t, h->n_ff, e);
+        r = r ? r : check_threshold(g, names[l], t, model_n_ff(h, l), e);
     }
     if (r == 0 && given && !there)
-        r = gguf_add_vectors(g, h->n_layers, (const char(*)[64])names, n_ff, given, e);
+        r = gguf_add_vectors(g, h->n_layers, (const char(*)[64])names, n_ff, h->widths[0] ? h->widths : NULL, given, e);
     free(names);
     free(row);
     return r;

@@ -85,7 +85,7 @@ static const struct model_arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD,
       .window_period = 6, .period_offset = 1, .rope_theta_window = 10000, .post_norms = 1, .scaled_embd = 1, .wide_layers = 62,
       .more_keys = gemma_keys },
-    { .family = { "gemma4", "Gemma 4, text", "E2B and E4B: rows of layers' embeddings are read; narrower FFNs of E2B stay in memory" },
+    { .family = { "gemma4", "Gemma 4, text", "E2B and E4B: rows of layers' embeddings are read" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .expert_width = 1,
       .shared_expert = 4, .qk_norm = MODEL_QK_NORM_HEAD, .post_norms = 1, .scaled_embd = 1, .kinds = 1, .more_keys = gemma4_keys },
     { .family = { "qwen3next", "Qwen3-Next-80B-A3B, Qwen3-Coder-Next",

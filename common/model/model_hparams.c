@@ -237,21 +237,32 @@ static void read_ssm(struct reader *rd, struct model_hparams *h)
                         h->ssm_groups);
 }
 
-/* A block that is a FFN, as wide as all. */
-static void read_width(struct reader *rd, struct model_hparams *h, int block, int ff)
+/* The FFN of one more layer. Widths stay where they differ. */
+static void take_width(struct reader *rd, struct model_hparams *h, int *n, int ff)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%d", ff);
-    if (h->n_ff > 0 && h->n_ff != ff)
-        refuse(rd, "feed_forward_length", text, "FFNs of several widths are not supported");
-    h->n_ff = ff;
-    h->blocks[block] = 'F';
+    if (*n == MODEL_MAX_BLOCKS || ff < 1) {
+        char text[48];
+        snprintf(text, sizeof text, ff < 1 ? "0" : "of more than %d layers", MODEL_MAX_BLOCKS);
+        refuse(rd, "feed_forward_length", text, "FFNs of several widths are not supported then");
+        return;
+    }
+    h->widths[(*n)++] = ff;
+    h->n_ff = ff > h->n_ff ? ff : h->n_ff;
+}
+
+static void keep_widths(struct model_hparams *h, int n)
+{
+    int i = 0;
+    while (i < n && h->widths[i] == h->n_ff)
+        i++;
+    if (i == n)
+        memset(h->widths, 0, sizeof h->widths);
 }
 
 /* A letter for each block: those that have no kv heads are short convolutions or Mamba2. Returns the others' kv heads. */
 static int read_blocks(struct reader *rd, struct model_hparams *h)
 {
-    int kv = 0, n = model_depth(h);
+    int kv = 0, n = model_depth(h), n_ffs = 0;
     char text[16];
     h->conv_width = read_int(rd, rd->a->ssm ? "ssm.conv_kernel" : "shortconv.l_cache", 2, MODEL_MAX_CONV, -1);
     if (rd->r == 0 && n >= MODEL_MAX_BLOCKS)
@@ -261,7 +272,8 @@ static int read_blocks(struct reader *rd, struct model_hparams *h)
         int heads = read_each(rd, "attention.head_count_kv", i, h->n_heads, h->n_heads);
         int ff = rd->a->ssm == 2 ? read_each(rd, "feed_forward_length", i, MODEL_MAX_DIM, -1) : 0;
         if (ff > 0) {
-            read_width(rd, h, i, ff);
+            take_width(rd, h, &n_ffs, ff);
+            h->blocks[i] = 'F';
             continue;
         }
         snprintf(text, sizeof text, "%d", heads);
@@ -270,6 +282,7 @@ static int read_blocks(struct reader *rd, struct model_hparams *h)
         kv = heads > 0 ? heads : kv;
         h->blocks[i] = (heads > 0 ? "aaA" : "cmM")[rd->a->ssm];
     }
+    keep_widths(h, n_ffs);
     h->n_lead = rd->a->ssm == 2 ? model_count_alone(h) : h->n_lead;
     h->n_layers = n - h->n_lead;
     if (rd->r == 0 && h->n_layers < 1)
@@ -329,24 +342,17 @@ static void check_heads(struct reader *rd, const struct model_hparams *h, int n_
                         dim, n_kv);
 }
 
-/* FFNs of two widths: the first layers', which stay in memory, and the others'. */
+/* A width for all layers, or one for each. */
 static void read_widths(struct reader *rd, struct model_hparams *h)
 {
     static const char key[] = "feed_forward_length";
-    int n = h->n_layers, first = read_each(rd, key, 0, MODEL_MAX_DIM, -1), lead = 1;
-    h->n_ff = read_each(rd, key, n - 1, MODEL_MAX_DIM, -1);
-    while (rd->r == 0 && lead < n && read_each(rd, key, lead, MODEL_MAX_DIM, -1) == first)
-        lead++;
-    for (int i = lead; i < n && rd->r == 0; i++)
-        if (read_each(rd, key, i, MODEL_MAX_DIM, -1) != h->n_ff)
-            refuse(rd, key, "of more than two widths", "one is supported for the first layers, and another for the last");
-    if (rd->r == 0 && (first < 1 || h->n_ff < 1))
-        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is 0", gguf_name(rd->g), arch_key(rd, key));
-    if (rd->r == 0 && lead < n) {
-        h->n_lead = lead;
-        h->n_ff_lead = first;
-        h->n_layers -= lead;
-    }
+    const struct gguf_key *k = gguf_find(rd->g, arch_key(rd, key));
+    int n = 0;
+    if (!k || k->type != GGUF_ARRAY)
+        h->n_ff = read_int(rd, key, 1, MODEL_MAX_DIM, -1);
+    for (int l = 0; k && k->type == GGUF_ARRAY && l < h->n_layers && rd->r == 0; l++)
+        take_width(rd, h, &n, read_each(rd, key, l, MODEL_MAX_DIM, -1));
+    keep_widths(h, n);
 }
 
 /* Layers with a window have heads of other lengths, and other numbers of kv heads. */
@@ -697,6 +703,8 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
                             router_names[given]);
         return;
     }
+    if (rd->r == 0 && h->widths[0])
+        refuse(rd, "feed_forward_length", "of several widths", "with experts one is supported");
     read_router(rd, given, h);
     h->early_router = rd->a->early_router;
     h->expert_bias = rd->a->expert_bias;

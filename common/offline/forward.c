@@ -147,11 +147,11 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     const struct model_hparams *h = &m->h;
     const struct rooms rooms = rooms_of(m, max_len);
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
-    f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
+    f->d = (size_t)h->d_model, f->n_shared = (size_t)h->n_ff_shared;
     f->cached = need_of(h, 1u << OP_ATTENTION), f->recurrent = need_of(h, RECURRENT);
     f->q_len = (size_t)f->cached.q, f->kv_len = (size_t)f->cached.row;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
-    f->row_bytes = (f->n_ff + 63) / 64 * 8;
+    f->row_bytes = ((size_t)h->n_ff + 63) / 64 * 8;
     f->freqs = malloc(((size_t)h->n_rot + 1) * sizeof *f->freqs);
     f->scratch = calloc((size_t)threads, sizeof *f->scratch);
     if (!f->freqs || !f->scratch)
@@ -597,7 +597,7 @@ static int turn_down(struct forward *f, struct err *e)
     struct gguf_tensor *o = &f->other[MODEL_FFN_DOWN];
     if (!f->h->down_by_neuron || f->replaced[MODEL_FFN_DOWN])
         return 0;
-    if (!f->down && !(f->down = malloc(f->d * f->n_ff * down_elem(f->m))))
+    if (!f->down && !(f->down = malloc(f->d * (size_t)f->h->n_ff * down_elem(f->m))))
         return err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
     pool_for(f->pool, (int)f->n_ff, TILE, turn_sweep, f);
     if (f->w != f->mixed)
@@ -617,6 +617,7 @@ static int load_layer(struct forward *f, int layer, struct err *e)
     int r;
     f->layer = layer;
     f->own = model_of_layer(f->h, layer);
+    f->n_ff = (size_t)f->own.n_ff;
     if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0)
         return r;
     return turn_down(f, e);

@@ -21,7 +21,7 @@ struct forward_layer {
     int layer;
     size_t n_tokens;
     int n_slots;              /* k: blocks per token; 1 when dense */
-    size_t row_bytes;         /* of a bit row in memory: a multiple of 8, bits beyond n_ff are 0 */
+    size_t row_bytes;         /* of a bit row in memory: a multiple of 8, bits beyond the layer's n_ff are 0 */
     const uint8_t *active;    /* [n_tokens][k][row_bytes]: bit i%8 of byte i/8: neuron i fired */
     const uint8_t *open;      /* the same for open gates (nn_is_open); the same pointer as active where the gate decides */
     const uint16_t *blocks;   /* [n_tokens][k]: expert of each slot, best first; 0 when dense */
@@ -50,7 +50,7 @@ struct forward_probe {
     /* x[n][d_model] of tokens [first, first + n) as predictors see it: first PREDICT_BLOCK, then PREDICT_RESIDUAL, then
      * PREDICT_FFN, all of them before the token's neurons. */
     void (*input)(void *ctx, enum predict_input which, size_t first, int n, const float *x);
-    /* gate[n_ff], up[n_ff] of a block's neurons for a token, biases added, before thresholds; both may be changed. */
+    /* gate[n_ff], up[n_ff], the layer's, of a block's neurons for a token, biases added, before thresholds; both may be changed. */
     void (*gates)(void *ctx, int block, size_t token, float *gate, float *up);
     /* h[n][n_ff]: the activations of a block's neurons for these tokens, before the down matrix; may be changed. */
     void (*neurons)(void *ctx, int worker, int block, const size_t *tokens, int n, float *h);

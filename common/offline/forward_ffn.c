@@ -46,6 +46,11 @@ static void record_bits(const struct forward *f, const float *gate, const float 
         if (open)
             memcpy(&open[at / 64], bytes, 8);
     }
+    for (size_t at = (f->n_ff + 63) / 64; at < f->row_bytes / 8; at++) { /* neurons that wider layers have */
+        active[at] = 0;
+        if (open)
+            open[at] = 0;
+    }
 }
 
 /* A block's vector of n among those of a role; NULL where there are none. */
@@ -87,10 +92,10 @@ static void act_some(void *ctx, int begin, int end, int worker)
         if (probe && probe->gates)
             probe->gates(probe->ctx, b->expert, tokens[t - begin], gate, up);
         if (f->w[MODEL_FFN_THRESHOLD])
-            nn_silence(gate, f->w[MODEL_FFN_THRESHOLD], f->h->n_ff, f->h->act);
+            nn_silence(gate, f->w[MODEL_FFN_THRESHOLD], (int)f->n_ff, f->h->act);
         if (f->run->on_layer)
             record_bits(f, gate, up, row_of(b, t));
-        nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
+        nn_ffn_act(gate, gate, up, (int)f->n_ff, f->h->act);
     }
     if (probe && probe->neurons)
         probe->neurons(probe->ctx, worker, b->expert, tokens, end - begin, f->b.gate + (size_t)begin * f->n_ff);
@@ -334,8 +339,6 @@ static void resident_out(void *ctx, int begin, int end, int worker)
     (void)worker;
     if (f->w[MODEL_SHARED_POST_NORM])
         forward_norm(f, out, out, f->w[MODEL_SHARED_POST_NORM], NULL, end - begin);
-    if (f->w[MODEL_FFN_POST_NORM] && model_is_lead(f->h, f->layer))
-        forward_norm(f, out, out, f->w[MODEL_FFN_POST_NORM], NULL, end - begin);
     for (int t = begin; t < end; t++, out += f->d) {
         float w = forward_residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], b->in + (size_t)t * f->d, f->h->d_model);
         float *x = b->x + (b->first + (size_t)t) * f->d;

@@ -47,7 +47,7 @@ struct forward {
     struct pool *pool;
     int max_len;
     struct op_need cached, recurrent; /* of layers with keys and values, of others */
-    size_t d, n_ff, n_shared, q_len, kv_len, k;
+    size_t d, n_ff, n_shared, q_len, kv_len, k; /* n_ff: of the layer of the sweep */
     size_t row_bytes;          /* of bits, padded */
     float *freqs;              /* [2][n_rot / 2], of layers without a window and with one */
     float *global[MODEL_ROLES]; /* the model's own vectors */

@@ -360,7 +360,8 @@ static int add_predictor(struct pack *p, const struct section *s, uint32_t i, st
     if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers ||
         s->block >= (uint32_t)model_ffn_blocks(&p->h))
         return bad_entry(p, i, e, "a predictor of no known input, layer or expert");
-    if (s->n_dims != 3 || s->dims[0] != (uint64_t)p->h.d_model || s->dims[2] != (uint64_t)p->h.n_ff || s->dims[1] < 1 ||
+    const int n_ff = model_n_ff(&p->h, (int)s->layer);
+    if (s->n_dims != 3 || s->dims[0] != (uint64_t)p->h.d_model || s->dims[2] != (uint64_t)n_ff || s->dims[1] < 1 ||
         s->dims[1] > PREDICT_MAX_RANK)
         return bad_entry(p, i, e, "a predictor that does not have the model's shape");
     if (s->dims[3] & ~known || points > PACK_PREDICTOR_POINTS)
@@ -374,7 +375,7 @@ static int add_predictor(struct pack *p, const struct section *s, uint32_t i, st
                                 .has_bias = (s->dims[3] & PACK_PREDICTOR_BIAS) != 0,
                                 .two_sided = (s->dims[3] & PACK_PREDICTOR_TWO_SIDED) != 0, .n_points = (int)points,
                                 .type1 = s->type, .type2 = s->segment, .offset = s->offset, .checksum = s->checksum };
-    int r = pack_predictor_derive(&x, p->h.d_model, p->h.n_ff, e);
+    int r = pack_predictor_derive(&x, p->h.d_model, n_ff, e);
     if (r < 0)
         return err_wrap(e, "'%s': table entry %u", priv(p)->name, i);
     if (s->bytes != x.bytes)
@@ -457,6 +458,11 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
             e, ERR_FORMAT,
             "'%s': header and metadata disagree on the model's shape (layers %u and %d, n_ff %u and %d)",
             priv(p)->name, h->n_layers, p->h.n_layers, h->n_ff, p->h.n_ff);
+    if (!p->h.widths[0])
+        return 0;
+    struct layout own = h->layout;
+    if (layout_set_widths(&own, p->h.widths, p->h.n_layers, e) < 0 || layout_derive(&own, p->h.d_model, p->h.n_ff, &p->shapes, e) < 0)
+        return err_wrap(e, "'%s'", priv(p)->name);
     return 0;
 }
 
@@ -478,7 +484,6 @@ static int read_provenance(struct pack *p, const struct section *s, struct err *
 
 static int take_entry(struct pack *p, const struct section *s, uint32_t i, const struct header *h, struct err *e)
 {
-    uint64_t n = (uint64_t)h->n_layers * h->n_blocks; /* at most 2^20 */
     if (s->kind == PACK_META)
         return read_meta(p, s, h, e);
     if (s->kind == PACK_PROVENANCE)
@@ -489,11 +494,12 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
         return bad_entry(p, i, e, "the metadata must come first");
     switch (s->kind) {
     case PACK_DENSE:    return add_dense(p, s, i, e);
-    case PACK_ORDER:    return add_table(p, &priv(p)->order, s, n * h->n_ff * 4, i, e);
+    case PACK_ORDER:
+        return add_table(p, &priv(p)->order, s, layout_neurons_before(&p->shapes, (int)h->n_layers) * h->n_blocks * 4, i, e);
     case PACK_PREDICTOR: return add_predictor(p, s, i, e);
     case PACK_CHECKS:
-        return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shapes.n_parts * p->shapes.n_clusters * 8, i,
-                         e);
+        return add_table(p, &priv(p)->checks, s,
+                         layout_clusters_before(&p->shapes, (int)h->n_layers) * h->n_blocks * (uint64_t)p->shapes.n_parts * 8, i, e);
     case PACK_UNIT_CHECKS:
         return add_table(p, &priv(p)->unit_checks, s, unit_check_before(&p->shapes, (int)h->n_blocks, (int)h->n_layers) * 4, i,
                          e);
@@ -738,7 +744,7 @@ int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, co
                          .relu = x->relu,
                          .d_model = p->h.d_model,
                          .rank = x->rank,
-                         .n_ff = p->h.n_ff,
+                         .n_ff = model_n_ff(&p->h, x->layer),
                          .two_sided = x->two_sided,
                          .type1 = x->type1,
                          .type2 = x->type2,
@@ -763,7 +769,7 @@ int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, voi
     if ((r = pack_predictor_head(p, x, m, &q, figures, e)) < 0)
         return r;
     float *bias = (float *)(void *)(m + x->bias_offset);
-    for (int i = 0; i < p->h.n_ff * predict_numbers(x->has_bias, x->two_sided); i++) {
+    for (int i = 0; i < q.n_ff * predict_numbers(x->has_bias, x->two_sided); i++) {
         float v = bytes_lef32((uint8_t *)&bias[i]);
         bias[i] = v;
         ok = ok && isfinite(v);
@@ -811,8 +817,8 @@ int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out,
 
 int pack_order(const struct pack *p, int layer, int block, uint32_t *order, struct err *e)
 {
-    size_t n = (size_t)p->shapes.n_ff;
-    uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * n * 4;
+    size_t n = (size_t)layout_of(&p->shapes, layer)->n_ff;
+    uint64_t at = (layout_neurons_before(&p->shapes, layer) * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block * n) * 4;
     int r = read_at(p, order, n * 4, priv(p)->order.offset + at, e);
     if (r < 0)
         return r;
@@ -828,8 +834,8 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
 int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
                           struct err *e)
 {
-    uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * (uint64_t)p->shapes.n_parts;
-    at = (at + (uint64_t)part) * p->shapes.n_clusters + c;
+    uint64_t at = layout_clusters_before(&p->shapes, layer) * (uint64_t)model_ffn_blocks(&p->h) * (uint64_t)p->shapes.n_parts;
+    at += ((uint64_t)block * (uint64_t)p->shapes.n_parts + (uint64_t)part) * layout_of(&p->shapes, layer)->n_clusters + c;
     uint8_t b[8];
     int r = read_at(p, b, sizeof b, priv(p)->checks.offset + at * 8, e);
     if (r == 0)

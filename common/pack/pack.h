@@ -122,7 +122,7 @@ static inline uint64_t pack_unit_offset(const struct pack *p, int layer, int blo
     return s->offset[lp->segment] + lp->first_offset + (uint64_t)u * lp->stride_bytes;
 }
 
-/* Neuron order of (layer, block): order[p] = original index. Read from the file on demand into order[n_ff]. */
+/* Neuron order of (layer, block): order[p] = original index. Read from the file on demand into order[n_ff], the layer's. */
 int pack_order(const struct pack *p, int layer, int block, uint32_t *order, struct err *e);
 
 /* Checksum (xxh3-64) of cluster c of a part: the payload bytes of its units, in order, without padding. */

@@ -26,9 +26,9 @@ enum pack_kind {
     PACK_META = 1,        /* GGUF header without tensors: the source's keys */
     PACK_PROVENANCE = 2,  /* JSON text */
     PACK_DENSE = 3,       /* one tensor; role, layer, type, dims */
-    PACK_ORDER = 4,       /* u32[n_layers][n_blocks][n_ff] */
+    PACK_ORDER = 4,       /* u32[n_layers][n_blocks][n_ff of the layer] */
     PACK_CLUSTERS = 5,    /* one segment of one (layer, block) */
-    PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters] */
+    PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters of the layer] */
     PACK_PREDICTOR = 7,   /* of one (layer, block), seeing one input; optional */
     PACK_UNIT_CHECKS = 8, /* u32[n_layers][n_blocks][units of all parts] (unit_check.h) */
     PACK_TYPES = 9,       /* u32[n_layers][3]: where layers differ in types */

@@ -309,8 +309,6 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         add(&s, mul(&s, inputs + 1, b.picked));
         add(&s, mul(&s, inputs, b.picked_act));
     }
-    if (h->n_experts == 0 && h->n_ff_lead > 0)
-        add(&s, b.hidden); /* what a FFN that stays in memory gives */
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);
@@ -398,10 +396,10 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             add(&tables, budget_table_bytes(slot_bytes));
             for (size_t k = 0; k < blocks; k++) {
                 uint32_t n = empty || !c->hot ? 0 : c->hot[(l * blocks + k) * parts + p];
-                if (n > (uint32_t)h->n_ff)
+                if (n > (uint32_t)shape->n_ff)
                     return err_set(e, ERR_LIMIT,
                                    "memory account: layer %zu expert %zu part %zu has %u hot neurons of %d", l, k, p,
-                                   n, h->n_ff);
+                                   n, shape->n_ff);
                 add(&hot, budget_hot_bytes(shape, (int)p, n));
                 add(&tables, budget_table_bytes(budget_hot_bytes(shape, (int)p, n)));
                 uint64_t check_bytes = budget_check_bytes(shape, (int)p, n);

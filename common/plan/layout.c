@@ -30,35 +30,66 @@ void layout_default(struct layout *l, enum layout_form form, const uint32_t type
         l->type[0][r] = type[r];
 }
 
-static int kind_of(const struct layout *l, const uint32_t type[LAYOUT_ROLES])
+static int kind_of(const struct layout *l, const uint32_t type[LAYOUT_ROLES], int n_ff)
 {
     int k = 0;
-    while (k < l->n_kinds && memcmp(l->type[k], type, sizeof l->type[k]) != 0)
+    while (k < l->n_kinds && (memcmp(l->type[k], type, sizeof l->type[k]) != 0 || l->n_ff[k] != n_ff))
         k++;
     return k;
 }
 
-int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int n_layers, struct err *e)
+static int set_kinds(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], const int *widths, int n_layers, struct err *e)
 {
     l->n_kinds = 0;
+    memset(l->n_ff, 0, sizeof l->n_ff);
     for (int i = 0; i < n_layers; i++) {
-        int k = kind_of(l, type[i]);
+        int n_ff = widths ? widths[i] : 0, k = kind_of(l, type[i], n_ff);
         if (k == LAYOUT_MAX_KINDS)
-            return err_set(e, ERR_UNSUPPORTED, "the layers' gate, up and down have more than %d different combinations of types",
-                           LAYOUT_MAX_KINDS);
+            return err_set(e, ERR_UNSUPPORTED, "the layers' gate, up and down have more than %d different combinations of types%s",
+                           LAYOUT_MAX_KINDS, widths ? " and widths" : "");
         if (k == l->n_kinds)
             memcpy(l->type[l->n_kinds++], type[i], sizeof l->type[k]);
+        l->n_ff[k] = n_ff;
         l->kind[i] = (uint8_t)k;
     }
     l->n_layers = l->n_kinds > 1 ? n_layers : 0;
     return 0;
 }
 
+int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int n_layers, struct err *e)
+{
+    return set_kinds(l, type, NULL, n_layers, e);
+}
+
+int layout_set_widths(struct layout *l, const int *widths, int n_layers, struct err *e)
+{
+    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES];
+    for (int i = 0; i < n_layers; i++)
+        memcpy(type[i], l->type[l->kind[i]], sizeof type[i]);
+    return widths[0] ? set_kinds(l, (const uint32_t(*)[LAYOUT_ROLES])type, widths, n_layers, e) : 0;
+}
+
+int layout_types_of(const struct layout *l, int kind)
+{
+    int k = 0;
+    while (memcmp(l->type[k], l->type[kind], sizeof l->type[k]) != 0)
+        k++;
+    return k;
+}
+
+int layout_types_differ(const struct layout *l)
+{
+    int k = 0;
+    while (k < l->n_kinds && layout_types_of(l, k) == 0)
+        k++;
+    return k < l->n_kinds;
+}
+
 int layout_usual_kind(const struct layout *l)
 {
     int n[LAYOUT_MAX_KINDS] = { 0 }, usual = 0;
     for (int i = 0; i < l->n_layers; i++)
-        n[l->kind[i]]++;
+        n[layout_types_of(l, l->kind[i])]++;
     for (int k = 1; k < l->n_kinds; k++)
         usual = n[k] > n[usual] ? k : usual;
     return usual;
@@ -95,8 +126,12 @@ static int check_types(const struct layout *l, int d_model, int n_ff, struct err
     for (int i = 0; i < l->n_layers; i++)
         if (l->kind[i] >= l->n_kinds)
             return err_set(e, ERR_UNSUPPORTED, "layout: layer %d is of kind %d of %d", i, l->kind[i], l->n_kinds);
-    for (int i = 0; i < l->n_kinds * LAYOUT_ROLES && r == 0; i++)
-        r = check_type(l, l->type[i / LAYOUT_ROLES][i % LAYOUT_ROLES], i % LAYOUT_ROLES, d_model, n_ff, e);
+    for (int i = 0; i < l->n_kinds * LAYOUT_ROLES && r == 0; i++) {
+        int k = i / LAYOUT_ROLES, own = l->n_ff[k] ? l->n_ff[k] : n_ff;
+        if (own < 1 || own > n_ff)
+            return err_set(e, ERR_LIMIT, "layout: FFNs of %d neurons, the widest has %d", own, n_ff);
+        r = check_type(l, l->type[k][i % LAYOUT_ROLES], i % LAYOUT_ROLES, d_model, own, e);
+    }
     return r;
 }
 
@@ -230,12 +265,18 @@ static int derive_units(struct layout_shape *s, struct err *e)
     return 0;
 }
 
+static uint32_t clusters_of(const struct layout *l, int n_ff)
+{
+    return ((uint32_t)n_ff + l->cluster_neurons - 1) / l->cluster_neurons;
+}
+
 static int derive_kind(const struct layout_shapes *of, int kind, int d_model, struct layout_shape *out, struct err *e)
 {
     const struct layout *l = &of->l;
+    int n_ff = l->n_ff[kind] ? l->n_ff[kind] : of->n_ff;
     struct layout_shape s = { .form = l->form, .packed = l->packed, .ungated = l->ungated, .block_bytes = l->block_bytes,
-                              .cluster_neurons = l->cluster_neurons, .n_ff = of->n_ff, .n_parts = of->n_parts,
-                              .n_segments = of->n_segments, .n_clusters = of->n_clusters };
+                              .cluster_neurons = l->cluster_neurons, .n_ff = n_ff, .n_parts = of->n_parts,
+                              .n_segments = of->n_segments, .n_clusters = clusters_of(l, n_ff) };
     memcpy(s.type, l->type[kind], sizeof s.type);
     int r = derive_groups(&s, d_model, e);
     if (r == 0)
@@ -251,8 +292,7 @@ int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_s
     if (r < 0)
         return r;
     *out = (struct layout_shapes){ .l = *l, .n_ff = n_ff, .n_parts = layout_parts(l->form),
-                                   .n_segments = l->form == LAYOUT_SPLIT ? 2 : 1,
-                                   .n_clusters = ((uint32_t)n_ff + l->cluster_neurons - 1) / l->cluster_neurons };
+                                   .n_segments = l->form == LAYOUT_SPLIT ? 2 : 1, .n_clusters = clusters_of(l, n_ff) };
     for (int k = 0; k < l->n_kinds; k++) {
         if ((r = derive_kind(out, k, d_model, &out->kind[k], e)) < 0)
             return r;
@@ -285,10 +325,28 @@ uint32_t layout_most_bytes(const struct layout_shapes *s)
 const struct layout_shape *layout_largest(const struct layout_shapes *s)
 {
     const struct layout_shape *most = &s->kind[0];
-    for (int k = 1; k < s->l.n_kinds; k++)
-        if (s->kind[k].part[s->n_parts - 1].read_bytes > most->part[s->n_parts - 1].read_bytes)
+    for (int k = 1; k < s->l.n_kinds; k++) {
+        uint32_t bytes = s->kind[k].part[s->n_parts - 1].read_bytes, longest = most->part[s->n_parts - 1].read_bytes;
+        if (bytes > longest || (bytes == longest && s->kind[k].n_ff > most->n_ff))
             most = &s->kind[k];
+    }
     return most;
+}
+
+uint64_t layout_neurons_before(const struct layout_shapes *s, int layer)
+{
+    uint64_t n = 0;
+    for (int l = 0; l < layer; l++)
+        n += (uint64_t)layout_of(s, l)->n_ff;
+    return n;
+}
+
+uint64_t layout_clusters_before(const struct layout_shapes *s, int layer)
+{
+    uint64_t n = 0;
+    for (int l = 0; l < layer; l++)
+        n += layout_of(s, l)->n_clusters;
+    return n;
 }
 
 static void hash_types(struct hash *h, const uint32_t type[LAYOUT_ROLES])
@@ -301,15 +359,16 @@ struct hash128 layout_hash(const struct layout *l)
 {
     struct hash_room room;
     struct hash *h = hash_new_in(&room);
-    const uint32_t revision = (l->n_kinds > 1 ? 2 : 1) + (l->ungated ? 2 : 0);
+    const int differ = layout_types_differ(l);
+    const uint32_t revision = (differ ? 2 : 1) + (l->ungated ? 2 : 0);
     const uint32_t v[5] = { revision, (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons };
     for (int i = 0; i < 5; i++)
         hash_update_u32(h, v[i]);
-    if (l->n_kinds > 1)
+    if (differ)
         hash_update_u32(h, (uint32_t)l->n_layers);
     else
         hash_types(h, l->type[0]);
-    for (int i = 0; i < l->n_layers; i++)
+    for (int i = 0; i < l->n_layers && differ; i++)
         hash_types(h, l->type[l->kind[i]]);
     return hash_final128(h);
 }

@@ -41,9 +41,9 @@ enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_TILES, 
 enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 
 #define LAYOUT_TILE 256 /* neurons of a tile: a multiple of any quant block */
-#define LAYOUT_MAX_KINDS 32 /* combinations of types among the layers of a model */
+#define LAYOUT_MAX_KINDS 32 /* combinations of types and widths among the layers of a model */
 
-/* What a plan says. Everything else below is derived from it and the model's shape. Layers may differ in types; those that
+/* What a plan says. Everything else below is derived from it and the model's shape. Layers may differ in types, and in neurons; those that
  * have the same are of one kind. */
 struct layout {
     enum layout_form form;
@@ -53,6 +53,7 @@ struct layout {
     uint32_t cluster_neurons;      /* a multiple of 8, 8..4096 */
     int n_kinds;                   /* numbered in the order of their first layers */
     uint32_t type[LAYOUT_MAX_KINDS][LAYOUT_ROLES]; /* quant_type of the stored gate, up and down rows */
+    int n_ff[LAYOUT_MAX_KINDS];    /* neurons of a layer's FFN where the model's differ; 0: all have as many */
     int n_layers;                  /* that kind[] speaks of; 0 where there is one kind, which any layer is of */
     uint8_t kind[MODEL_MAX_LAYERS];
 };
@@ -73,7 +74,7 @@ struct layout_part {
     uint64_t stride_bytes, first_offset;   /* unit u is at first_offset + u * stride_bytes in the segment */
 };
 
-/* Of the layers of one kind. What stands above the types is the same for all kinds. */
+/* Of the layers of one kind. What stands above the types is the same for all kinds, but for n_ff and n_clusters. */
 struct layout_shape {
     enum layout_form form;
     int packed, ungated;
@@ -88,7 +89,7 @@ struct layout_shape {
 
 struct layout_shapes {
     struct layout l;
-    int n_ff, n_parts, n_segments; /* of every kind */
+    int n_ff, n_parts, n_segments; /* of every kind; n_ff and n_clusters: of the widest */
     uint32_t n_clusters;
     struct layout_shape kind[LAYOUT_MAX_KINDS]; /* [l.n_kinds] */
 };
@@ -109,10 +110,18 @@ void layout_default(struct layout *l, enum layout_form form, const uint32_t type
  * LAYOUT_MAX_KINDS different ones. */
 int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int n_layers, struct err *e);
 
-/* The kind that most layers are of, of equals the first: what a plan states once. */
+/* Other widths than one for all, after types: widths[n_layers]; widths[0] 0: none. ERR_UNSUPPORTED as above. */
+int layout_set_widths(struct layout *l, const int *widths, int n_layers, struct err *e);
+
+/* The first kind that has the types of this one, whatever its width; do any differ in types? */
+int layout_types_of(const struct layout *l, int kind);
+int layout_types_differ(const struct layout *l);
+
+/* The first kind that has the types that most layers have, of equals the first: what a plan states once. */
 int layout_usual_kind(const struct layout *l);
 
-/* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field, or role, type and row. */
+/* Check and derive. d_model is the length of each stored row, n_ff the neurons of the widest FFN. ERR_UNSUPPORTED names the field, or role,
+ * type and row. */
 int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shapes *out, struct err *e);
 
 /* Units of a part of a block in the layer that has most of them; unit_bytes of any part of any layer, at most. */
@@ -122,8 +131,13 @@ uint32_t layout_most_bytes(const struct layout_shapes *s);
 /* The kind whose units of the last part take the longest reads: rules for all layers are made for it. */
 const struct layout_shape *layout_largest(const struct layout_shapes *s);
 
+/* Neurons and clusters of one block in each of the layers before this one (n_layers: of all). */
+uint64_t layout_neurons_before(const struct layout_shapes *s, int layer);
+uint64_t layout_clusters_before(const struct layout_shapes *s, int layer);
+
 /* Identity of a layout: XXH3-128 over u32 revision, form, packed, block_bytes, cluster_neurons, then with one kind (revision 1)
- * type[3], else (revision 2) n_layers and type[n_layers][3]; ungated the revision is greater by 2. */
+ * type[3], else (revision 2) n_layers and type[n_layers][3]; ungated the revision is greater by 2. Widths are the model's, and in its
+ * hash. */
 struct hash128 layout_hash(const struct layout *l);
 
 /* Neuron order of one FFN: order[p] = original index of the neuron at pack position p; descending
@@ -131,7 +145,8 @@ struct hash128 layout_hash(const struct layout *l);
 void layout_order(const uint64_t *counts, int n_ff, uint32_t *order);
 
 /* Identity of the whole order: XXH3-128 over u32 n_layers, n_blocks, n_ff, then every order array,
- * layer by layer, block by block, as u32 little-endian. orders NULL: each is the source's, 0 to n_ff - 1. */
+ * layer by layer, block by block, as u32 little-endian; those of narrower layers go on with the neurons that only wider ones have.
+ * orders NULL: each is the source's, 0 to n_ff - 1. */
 struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff);
 
 /* Bytes of n neurons: whole records, or the FFN's last tile among them. */

@@ -185,11 +185,11 @@ static int check_batch(const struct plan *p, const struct layout_shapes *s, cons
     for (int layer = 0; layer < p->n_layers; layer++)
         for (int part = 0; part < p->n_parts; part++) {
             for (int k = 0; k < p->n_blocks; k++) {
-                uint32_t hot = plan_hot(p, b, layer, k, part);
-                if (hot > (uint32_t)p->n_ff || (hot % cluster && hot != (uint32_t)p->n_ff))
+                uint32_t hot = plan_hot(p, b, layer, k, part), n_ff = (uint32_t)layout_of(s, layer)->n_ff;
+                if (hot > n_ff || (hot % cluster && hot != n_ff))
                     return rule(name, e,
-                                "limits[%d].batches[%d].hot[%d][%d][%d] is %u; whole clusters of %u, or all %d "
-                                "neurons, are needed", li, bi, layer, k, part, hot, cluster, p->n_ff);
+                                "limits[%d].batches[%d].hot[%d][%d][%d] is %u; whole clusters of %u, or all %u "
+                                "neurons, are needed", li, bi, layer, k, part, hot, cluster, n_ff);
             }
             uint64_t units = (uint64_t)layout_of(s, layer)->part[part].n_units * (uint64_t)p->n_blocks;
             if (plan_cold(p, b, layer, part) > units)
@@ -452,11 +452,12 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (l->predictor_buffers && l->mode != PLAN_PREDICTED)
         return rule(name, e, "limits[%d].predictor_buffers is %d in %s mode; it belongs to predicted mode", li,
                     l->predictor_buffers, plan_mode_name(l->mode));
-    for (int i = 0; i < p->n_layers; i++)
-        if (l->always[i] > (uint32_t)p->n_ff ||
-            (l->always[i] % p->layout.cluster_neurons && l->always[i] != (uint32_t)p->n_ff))
-            return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %d neurons, are needed",
-                        li, i, l->always[i], p->layout.cluster_neurons, p->n_ff);
+    for (int i = 0; i < p->n_layers; i++) {
+        uint32_t n_ff = (uint32_t)layout_of(s, i)->n_ff;
+        if (l->always[i] > n_ff || (l->always[i] % p->layout.cluster_neurons && l->always[i] != n_ff))
+            return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %u neurons, are needed",
+                        li, i, l->always[i], p->layout.cluster_neurons, n_ff);
+    }
     if (l->ahead != PLAN_AHEAD_UNSTATED && (l->mode != PLAN_DENSE || p->n_blocks < 2))
         return rule(name, e, "limits[%d].io.experts_ahead is there, which goes with experts and the mode dense", li);
     int coalesce = check_coalesce(p, s, li, name, e), sum = 0;
@@ -520,6 +521,13 @@ static int check_request(const struct plan *p, int li, const char *name, struct 
 static int check_layout(const struct plan *p, const char *name, struct layout_shapes *shapes, struct err *e)
 {
     struct err why = { 0 };
+    int widest = 0, narrowest = p->n_ff;
+    for (int i = 0; i < p->n_layers && p->widths[0]; i++) {
+        widest = p->widths[i] > widest ? p->widths[i] : widest;
+        narrowest = p->widths[i] < narrowest ? p->widths[i] : narrowest;
+    }
+    if (p->widths[0] && (widest != p->n_ff || narrowest < 1 || narrowest == widest))
+        return rule(name, e, "model.widths: they differ, and n_ff, %d, is the greatest", p->n_ff);
     if (layout_derive(&p->layout, p->d_model, p->n_ff, shapes, &why) < 0)
         return rule(name, e, "layout: %.380s", why.msg);
     if (p->layout.n_kinds > 1 && p->layout.n_layers != p->n_layers)
@@ -566,6 +574,14 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
         return rule(name, e, "layout.form is '%s'; 'request' asks for '%s'", layout_form_name(p->layout.form),
                     layout_form_name((enum layout_form)p->request.form));
     return 0;
+}
+
+int plan_widths_are(const struct plan *p, const struct model_hparams *h)
+{
+    int i = 0;
+    while (i < h->n_layers && i < p->n_layers && plan_n_ff(p, i) == model_n_ff(h, i))
+        i++;
+    return i == h->n_layers;
 }
 
 struct plan_share plan_pass_share(const struct plan_limit *l, int tokens)

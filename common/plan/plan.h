@@ -279,6 +279,7 @@ struct plan {
     char device[64];
     char engine[64];            /* the accelerator that batch sizes give neurons to, as --engine of thermo-run names it; "": none */
     int n_layers, n_blocks, n_ff, d_model;
+    int widths[MODEL_MAX_LAYERS]; /* neurons of each layer's FFN where they differ, n_ff is the most; widths[0] 0: they do not */
     struct layout layout;       /* types of n_layers layers */
     int n_parts;                /* follows from layout.form */
     int n_notes;
@@ -287,6 +288,12 @@ struct plan {
     int n_limits;
     struct plan_limit *limits;  /* ascending memory_bytes */
 };
+
+/* Neurons of a layer's FFN. */
+static inline int plan_n_ff(const struct plan *p, int layer)
+{
+    return p->widths[0] ? p->widths[layer] : p->n_ff;
+}
 
 /* Do both limits read through gaps by the same rule? */
 static inline int plan_same_coalesce(const struct plan_limit *a, const struct plan_limit *b)
@@ -417,6 +424,9 @@ const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *
  * from their passes, floor <= account <= memory, layout_hash equal to
  * layout_hash(layout). name stands for the file in messages. */
 int plan_check(const struct plan *p, const char *name, struct err *e);
+
+/* Are its layers' FFNs as wide as the model's? */
+int plan_widths_are(const struct plan *p, const struct model_hparams *h);
 
 /* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs
  * it needs memory of about ten times the text; afterwards only what the struct shows. plan_read reads the text in pieces;

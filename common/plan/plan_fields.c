@@ -508,17 +508,26 @@ static const struct plan_field device_fields[] = {
 };
 TABLE(device, device_fields, 0);
 
+static int has_widths(const void *object, const void *outer)
+{
+    (void)outer;
+    return ((const struct plan *)object)->widths[0] > 0;
+}
+
 static const struct plan_field model_fields[] = {
     ROW("blocks", PLAN_WHOLE, plan, n_blocks, PLAN_BY_MODEL, "FFNs per layer: experts, or 1.", .least = 1, .most = MODEL_MAX_EXPERTS),
     ROW("d_model", PLAN_WHOLE, plan, d_model, PLAN_BY_MODEL, NULL, .least = 1, .most = MODEL_MAX_DIM),
     ROW("hash", PLAN_HASH, plan, model_hash, PLAN_BY_MODEL, "Logical content of the model.", ALWAYS),
     ROW("layers", PLAN_WHOLE, plan, n_layers, PLAN_BY_MODEL, NULL, .least = 1, .most = MODEL_MAX_LAYERS),
-    ROW("n_ff", PLAN_WHOLE, plan, n_ff, PLAN_BY_MODEL, "Neurons of one FFN.", .least = 1, .most = MODEL_MAX_DIM),
+    ROW("n_ff", PLAN_WHOLE, plan, n_ff, PLAN_BY_MODEL, "Neurons of one FFN, of the widest.", .least = 1, .most = MODEL_MAX_DIM),
     ROW("name", PLAN_TEXT, plan, model_name, PLAN_BY_MODEL, NULL, ALWAYS),
     ROW("order_hash", PLAN_HASH, plan, order_hash, PLAN_BY_MODEL, "Neuron order that the prefixes speak of: hot to cold, or in tiles the "
         "source's.", ALWAYS),
     ROW("trace_hash", PLAN_HASH, plan, trace_hash, PLAN_BY_MODEL, "Content of the activation trace the plan rests on; all zero when there "
         "was none.", ALWAYS),
+    EACH("widths", PLAN_WHOLE, plan, widths, PLAN_BY_MODEL, "Neurons of each layer's FFN. Absent: n_ff.", .many = PLAN_COUNT,
+         OFTEN(plan, n_layers), OPTIONAL, .has = has_widths, .least = 1, .most = MODEL_MAX_DIM, .longest = MODEL_MAX_LAYERS,
+         .last = 1),
 };
 TABLE(model, model_fields, 0);
 

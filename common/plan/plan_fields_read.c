@@ -319,6 +319,8 @@ static void read_types(struct rd *r, json_t *j, struct layout *l)
     leave(r, at);
     if (r->code == 0 && layout_set_types(l, (const uint32_t(*)[LAYOUT_ROLES])type, r->p->n_layers, &why) < 0)
         fail(r, "%.200s", why.msg);
+    if (r->code == 0 && layout_set_widths(l, r->p->widths, r->p->n_layers, &why) < 0)
+        fail(r, "%.200s", why.msg);
 }
 
 static void read_notes(struct rd *r, json_t *j)

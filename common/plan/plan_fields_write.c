@@ -200,7 +200,10 @@ static void put_exception(struct text *t, const struct layout *l, int kind)
     if (own[LAYOUT_GATE] != usual[LAYOUT_GATE])
         putf(t, "\"gate\": \"%s\", ", quant_traits(own[LAYOUT_GATE])->name);
     put(t, "\"layers\": ", 10);
-    put_layers(t, l->kind, l->n_layers, kind);
+    unsigned char of[MODEL_MAX_LAYERS];
+    for (int i = 0; i < l->n_layers; i++)
+        of[i] = (unsigned char)layout_types_of(l, l->kind[i]);
+    put_layers(t, of, l->n_layers, kind);
     if (own[LAYOUT_UP] != usual[LAYOUT_UP])
         putf(t, ", \"up\": \"%s\"", quant_traits(own[LAYOUT_UP])->name);
     put(t, " }", 2);
@@ -218,11 +221,11 @@ static void put_types(struct text *t, const struct layout *l)
     const uint32_t *usual = l->type[kind];
     begin(t, '{');
     put_type(t, "down", usual[LAYOUT_DOWN]);
-    if (l->n_kinds > 1) {
+    if (layout_types_differ(l)) {
         key(t, "exceptions");
         begin(t, '[');
         for (int k = 0; k < l->n_kinds; k++)
-            if (k != kind)
+            if (k != kind && layout_types_of(l, k) == k)
                 put_exception(t, l, k);
         end(t, ']');
     }

@@ -106,6 +106,15 @@ static int random_row(const struct make_tensor *t, uint64_t row, float *out, str
     return 0;
 }
 
+/* Layers whose FFN is as wide as the widest: all, mostly. */
+static int widest_layers(const struct model_hparams *h)
+{
+    int n = 0;
+    for (int l = 0; l < h->n_layers; l++)
+        n += model_n_ff(h, l) == h->n_ff;
+    return n;
+}
+
 /* Norms are near 1 and biases near 0. Divisors of rotation are Llama 3's in size. */
 static void distribution(const struct model_hparams *h, enum model_role r, struct make_tensor *t)
 {
@@ -113,7 +122,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
     int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN ||
                  r == MODEL_DELTA_OUT || r == MODEL_CONV_OUT || r == MODEL_SSM_OUT || r == MODEL_WKV_OUTPUT || r == MODEL_LAYER_OUT;
     t->mean = 0;
-    t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
+    t->deviation = (float)(writes ? fan_in / sqrt(2.0 * widest_layers(h)) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
         t->deviation = (float)(2 * fan_in);
     if (r == MODEL_ROPE_FREQS || r == MODEL_ROPE_LONG)
@@ -430,10 +439,10 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--arch %s needs --q-rank", s->family->arch);
     if (s->family->kinds && (s->layers < 6 || s->window == 0))
         return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
-    if (!s->family->kinds && (s->layer_embd || s->shared_kv || s->narrow))
+    if (!s->family->kinds && (s->layer_embd || s->shared_kv || (s->narrow && s->family->ssm != 2)))
         return err_set(e, ERR_USAGE, "--layer-embd, --shared-kv and --narrow are not known for --arch %s", s->family->arch);
-    if (s->narrow && (s->shared_kv == 0 || s->wide == 0 || s->experts > 0))
-        return err_set(e, ERR_USAGE, "--narrow needs --shared-kv and --wide, and no --experts");
+    if (s->narrow && ((s->family->kinds && (s->shared_kv == 0 || s->wide == 0)) || s->experts > 0))
+        return err_set(e, ERR_USAGE, "--narrow needs --shared-kv and --wide with --arch gemma4, and no --experts");
     if (!s->family->delta && !s->family->ssm && (s->delta_heads > 0 || s->delta_dim > 0))
         return err_set(e, ERR_USAGE, "--delta-heads and --delta-dim are not known for --arch %s", s->family->arch);
     s->delta_heads = s->delta_heads ? s->delta_heads : s->kv_heads;
@@ -572,7 +581,7 @@ int cmd_random(int argc, char **argv)
         { .name = "shared-kv", .type = OPT_INT, .dest = &s.shared_kv, .min = 1, .max = MODEL_MAX_LAYERS, .arg = "N", .def = "none",
           .help = "The last N layers of gemma4 attend to keys and values of earlier ones." },
         { .name = "narrow", .type = OPT_INT, .dest = &s.narrow, .min = 1, .max = MODEL_MAX_DIM, .arg = "N", .def = "as the others'",
-          .help = "feed_forward_length of the layers before those (E2B)." },
+          .help = "feed_forward_length of the layers before those (E2B), or of every second FFN of nemotron_h." },
         { .name = "full-kv-heads", .type = OPT_INT, .dest = &s.full_kv_heads, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
           .def = "half of kv-heads", .help = "Key and value heads of gemma4's layers without a window." },
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,

@@ -153,10 +153,11 @@ static int put_blocks(struct make *m, const struct shape *s, struct err *e)
     const char *a = s->family->arch, alone[] = "MFMAFMMFAF"; /* and again */
     uint8_t kv[4 * MODEL_MAX_LAYERS], ff[4 * MODEL_MAX_LAYERS];
     char name[96];
-    for (int l = 0; l < s->layers; l++) {
+    for (int l = 0, n_ffs = 0; l < s->layers; l++) {
+        int is_ffn = alone[l % 10] == 'F', narrow = is_ffn && s->narrow && n_ffs++ % 2;
         int attends = s->family->ssm == 2 ? alone[l % 10] == 'A' : l % 5 == 2 || l % 5 == 4;
         bytes_put32(kv + 4 * (size_t)l, attends ? (uint32_t)s->kv_heads : 0);
-        bytes_put32(ff + 4 * (size_t)l, alone[l % 10] == 'F' ? (uint32_t)s->ff : 0);
+        bytes_put32(ff + 4 * (size_t)l, is_ffn ? (uint32_t)(narrow ? s->narrow : s->ff) : 0);
     }
     snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
     int r = make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e);

@@ -373,7 +373,7 @@ static void make_whole(const struct plan *p, struct plan_limit *l, int layer)
     size_t per_layer = (size_t)p->n_blocks * (size_t)p->n_parts, parts = (size_t)p->n_parts;
     for (int i = 0; i < l->n_batches; i++) {
         for (size_t k = 0; k < per_layer; k++)
-            l->batches[i].hot[(size_t)layer * per_layer + k] = (uint32_t)p->n_ff;
+            l->batches[i].hot[(size_t)layer * per_layer + k] = (uint32_t)plan_n_ff(p, layer);
         for (size_t q = 0; q < parts; q++)
             l->batches[i].cold[(size_t)layer * parts + q] = 0;
     }

@@ -41,6 +41,8 @@ static int check_shape(const struct plan *p, const char *name, const struct inpu
         return err_set(e, ERR_MISMATCH, "plan '%s': model has layers %d, blocks %d, n_ff %d and d_model %d; the trace's model has %d, %d, "
                        "%d and %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks, in->h.n_ff,
                        in->h.d_model);
+    if (!plan_widths_are(p, &in->h))
+        return err_set(e, ERR_MISMATCH, "plan '%s': model.widths are not those of the trace's model", name);
     return 0;
 }
 

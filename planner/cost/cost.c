@@ -302,7 +302,7 @@ static struct cost_flow predicted_flow(const struct inputs *in, const struct lay
 double cost_predictor_bytes(const struct inputs *in, const struct predicted *f, int batch_index, int layer)
 {
     double sum = 0;
-    for (int k = 0; k < in->n_blocks && f->always[layer] < (uint32_t)in->h.n_ff; k++) {
+    for (int k = 0; k < in->n_blocks && f->always[layer] < (uint32_t)inputs_n_ff(in, layer); k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
         sum += inputs_curve_at(in, batch_index, layer, k)->routed *
                ((double)x->bytes - (double)f->always[layer] * (double)predict_row2_bytes(x->type2, x->rank));
@@ -318,7 +318,7 @@ static struct cost_flow neurons_flow(const struct inputs *in, const struct layou
     enum plan_mode mode = cost_mode_at(c, layer);
     if (mode == PLAN_PREDICTED)
         return predicted_flow(in, s, c, batch_index, layer, t, k);
-    double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
+    double blocks = inputs_gates(in, batch_index, layer) / inputs_n_ff(in, layer);
     int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
     if (mode == PLAN_DENSE && t && t->n_blocks > 0) {
         f.lookups = replay_lookups(t, k->hot[0]);

@@ -166,7 +166,7 @@ int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const str
     if (r->sigma < 0)
         r->sigma = sharing(hw, c, notes);
     for (int i = 1; i <= COST_HEIGHTS; i++) {
-        int n = (int)((long long)in->h.n_ff * i / COST_HEIGHTS);
+        int n = (int)((long long)s->n_ff * i / COST_HEIGHTS);
         r->engine_ns[i] = ffn_ns(hw, c, accel, s->type, n > 0 ? n : 1, in->h.d_model, (int)ceil(tokens));
         if (r->engine_ns[i] <= 0)
             return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of FFNs of accelerator '%s' for the model's types: run "
@@ -182,7 +182,7 @@ int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct
     int b = 0;
     while (inputs_batch_sizes[b] != batch && b + 1 < in->n_batches)
         b++;
-    double ffns = inputs_gates(in, b, 0) / in->h.n_ff;
+    double ffns = inputs_gates(in, b, 0) / inputs_n_ff(in, 0);
     double each = in->n_blocks > 1 && ffns > 0 ? larger(1, batch * in->h.n_experts_used / ffns) : batch;
     return cost_engine_rates_of(hw, in, s, c, each, r, notes, e);
 }

@@ -72,7 +72,7 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
     q8.act_q8 = 1; /* as predictors run, whatever the plan says of other activations */
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
-        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - known;
+        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = inputs_n_ff(in, layer) - known;
         int selected = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
         double tau_1 = selected ? 0 : cost_product_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
         double tau_2 = cost_product_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
@@ -80,10 +80,10 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
         flops += reached * 2.0 * batch * ((selected ? 0 : (double)x->rank * d) + scores * x->rank);
     }
-    if (known == (uint32_t)in->h.n_ff) /* nothing is left to predict */
+    if (known == (uint32_t)inputs_n_ff(in, layer)) /* nothing is left to predict */
         return 0;
     if (f->input[layer] != PREDICT_FFN)
-        sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
+        sum += cost_start_ns(inputs_gates(in, batch_index, layer) / inputs_n_ff(in, layer), r->start_ns);
     return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
 }
 
@@ -118,7 +118,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
                         const double *row, int batch_index, int layer, uint32_t height, struct cost_layer *l)
 {
     int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
-    double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / in->h.n_ff * height : whole,
+    double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / inputs_n_ff(in, layer) * height : whole,
            active = sparse ? inputs_active(in, batch_index, layer, height) : gates;
     double open = sparse ? active * in->loads[layer] : gates,
            summed = sparse ? inputs_active(in, cost_down_index(batch_index), layer, height) : gates;
@@ -231,7 +231,7 @@ static void neurons_of(const struct inputs *in, const struct layout_shape *s, co
     else
         known_layer(in, c, r, row, batch_index, layer, height, l);
     if (c->model != PLAN_COST_PAPER) {
-        l->start_ns = cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
+        l->start_ns = cost_start_ns(inputs_gates(in, batch_index, layer) / inputs_n_ff(in, layer), r->start_ns);
         l->contention_ns = cost_contention_ns(l->jobs, r->turn_ns, r->threads);
         l->compute_ns += l->start_ns + l->contention_ns;
     }
@@ -246,8 +246,8 @@ void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struc
     neurons_of(in, s, c, r, batch_index, layer, height, &x);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         x.predict_ns = hw_correction(hw, HW_PREDICT) * predictors_ns(hw, in, c, r, batch_index, layer, height, NULL);
-    double ffns = inputs_gates(in, batch_index, layer) / in->h.n_ff;
-    x.engine_ns = cost_engine_ns(r->launch_ns, ffns, cost_engine_ffn_ns(r, in->h.n_ff, height));
+    double ffns = inputs_gates(in, batch_index, layer) / inputs_n_ff(in, layer);
+    x.engine_ns = cost_engine_ns(r->launch_ns, ffns, cost_engine_ffn_ns(r, inputs_n_ff(in, layer), height));
     x.queue_ns = cost_engine_ns(r->launch_ns, ffns, r->engine_ns[0]);
     x.launch_ns = r->launch_ns;
     x.active = l->active; /* of both */

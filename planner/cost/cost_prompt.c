@@ -98,13 +98,13 @@ struct brings {
     double bytes, lookups, units; /* of the last part */
 };
 
-static struct brings brings_of(const struct inputs *in, const struct layout_shape *s, const struct need *w, const struct cost_residency *k)
+static struct brings brings_of(const struct layout_shape *s, const struct need *w, const struct cost_residency *k)
 {
     int last = s->n_parts - 1;
     struct brings o = { 0 };
     for (int i = 0; i <= last; i++) {
         const struct layout_part *lp = &s->part[i];
-        double units = w->blocks * ceil((in->h.n_ff - (double)k->hot[i]) / lp->neurons_per_unit);
+        double units = w->blocks * ceil((s->n_ff - (double)k->hot[i]) / lp->neurons_per_unit);
         if (i == last && last > 0)
             units = fmin(units, w->beyond);
         if (i == last) {
@@ -126,12 +126,12 @@ static double ffn_bytes(const struct inputs *in, const struct layout_shape *s, c
 }
 
 /* (M26), and what is left of a wait: the accelerator goes on meanwhile. */
-static void add_both(const struct pass *p, const struct cost_rates *r, const struct need *w, double groups, double own_ns, double wait_ns,
+static void add_both(int n_ff, const struct cost_rates *r, const struct need *w, double groups, double own_ns, double wait_ns,
                      struct cost_prompt *o)
 {
     double launch = groups * r->launch_ns, engine = 0, both = own_ns, longest = own_ns;
     if (w->height) {
-        engine = launch + w->blocks * fmax(0, cost_engine_ffn_ns(r, p->in->h.n_ff, w->height) - r->launch_ns);
+        engine = launch + w->blocks * fmax(0, cost_engine_ffn_ns(r, n_ff, w->height) - r->launch_ns);
         both = cost_both_ns(own_ns, 0, r->threads, engine, launch, r->sigma);
         longest = fmax(own_ns, engine);
     }
@@ -147,7 +147,7 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
                     const struct cost_residency *k, double attention_ns, struct cost_prompt *o)
 {
     const struct inputs *in = p->in;
-    struct brings b = brings_of(in, s, w, k);
+    struct brings b = brings_of(s, w, k);
     double all = ffn_bytes(in, s, w), bytes = b.bytes, down_ns = cost_rows_ns(w->added, r->down_ns);
     double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) + down_ns;
     double compute_ns = fmax(rows_ns, cost_memory_ns(all, r->seq_bw, 0, 0)), cold = all > 0 ? compute_ns * fmin(1, bytes / all) : 0;
@@ -161,7 +161,7 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
                     cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
     double wait_ns = groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups, r->stream_bw,
                                                   r->stream_block, p->c->depth, r->threads, rows_ns > 0 ? down_ns / rows_ns : 0);
-    add_both(p, r, w, groups, own_ns, wait_ns, o);
+    add_both(s->n_ff, r, w, groups, own_ns, wait_ns, o);
     o->read_bytes += bytes;
 }
 
@@ -176,7 +176,7 @@ static void add_whole(const struct pass *p, const struct layout_shape *s, const 
     double verify_ns = cost_verify_ns(x.bytes, r->verify_ns_per_byte, r->threads) + cost_start_ns(x.pieces, r->start_ns) +
                        cost_lost_ns(x.bytes / REST_READ_BYTES, r->stream_beside.lost_ns);
     double before_ns = o->ffn_ns, rest_ns = cost_rest_ns(&x, verify_ns, r->sigma);
-    add_both(p, r, w, 1, compute_ns + sift_ns + cost_start_ns(1, r->start_ns), 0, o);
+    add_both(s->n_ff, r, w, 1, compute_ns + sift_ns + cost_start_ns(1, r->start_ns), 0, o);
     before_ns = o->ffn_ns - before_ns;
     o->ffn_ns += rest_ns;
     o->rest_ns += rest_ns;
@@ -247,7 +247,7 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
     if (!need)
         return err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers; l++) {
-        uint32_t end = p.rest ? rest_first(layout_of(s, l), residencies[l].hot) : (uint32_t)in->h.n_ff;
+        uint32_t end = p.rest ? rest_first(layout_of(s, l), residencies[l].hot) : (uint32_t)inputs_n_ff(in, l);
         need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1], cost_height(layout_of(s, l), &c, &residencies[l]), end);
         tokens += need[l].tokens / in->n_layers;
     }

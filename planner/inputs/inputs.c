@@ -86,7 +86,7 @@ double inputs_gates(const struct inputs *in, int batch_index, int layer)
     double blocks = 0;
     for (int k = 0; k < in->n_blocks; k++)
         blocks += inputs_curve_at(in, batch_index, layer, k)->routed;
-    return blocks * in->h.n_ff;
+    return blocks * inputs_n_ff(in, layer);
 }
 
 void inputs_steps_done(struct inputs_steps *s)

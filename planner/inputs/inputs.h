@@ -210,6 +210,13 @@ static inline double inputs_resident_bytes(const struct inputs *in, int layer)
     return sum;
 }
 
+/* FFNs that a step reaches in a layer are inputs_gates / inputs_n_ff: neurons of each. Arrays of neurons have n_ff of the widest; those
+ * that a narrower layer lacks are its last, and never fire. */
+static inline int inputs_n_ff(const struct inputs *in, int layer)
+{
+    return model_n_ff(&in->h, layer);
+}
+
 /* Expected firing neurons of a step in the layer, beyond the first `hot` positions of each block. */
 double inputs_active(const struct inputs *in, int batch_index, int layer, uint32_t hot);
 

@@ -12,7 +12,7 @@ static int take(struct inputs *in, const struct trace_predictor *t, struct err *
 {
     struct pack_predictor x = { .rank = t->rank, .has_bias = t->has_bias, .two_sided = t->two_sided,
                                 .n_points = t->n_points, .type1 = t->type1, .type2 = t->type2, .layer = t->layer };
-    int r = pack_predictor_derive(&x, in->h.d_model, in->h.n_ff, e);
+    int r = pack_predictor_derive(&x, in->h.d_model, inputs_n_ff(in, t->layer), e);
     if (r < 0)
         return r;
     struct inputs_predictor *o = inputs_predictor_at(in, (int)t->input, t->layer, t->block);

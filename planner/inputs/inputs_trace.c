@@ -241,7 +241,7 @@ static int read_steps(const struct inputs *in, int layer, uint64_t total, struct
                                 (unsigned long long)(first + i), layer, block, in->n_blocks);
                     goto out;
                 }
-                set += mark_map(maps + (i * k + j) * row, pos + block * n_ff, in->h.n_ff, block * n_ff, mark);
+                set += mark_map(maps + (i * k + j) * row, pos + block * n_ff, inputs_n_ff(in, layer), block * n_ff, mark);
             }
             if (append_marked(&s, mark, words, set, &n, &cap) < 0)
                 goto nomem;

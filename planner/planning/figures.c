@@ -40,7 +40,7 @@ static uint64_t cold_bytes(const struct plan *p, const struct layout_shapes *s, 
             for (int q = 0; q < p->n_parts; q++) {
                 const struct layout_part *lp = &layout_of(s, k)->part[q];
                 double part = (double)lp->n_units * (double)lp->stride_bytes;
-                bytes += part * (1 - (double)plan_hot(p, &l->batches[0], k, j, q) / p->n_ff);
+                bytes += part * (1 - (double)plan_hot(p, &l->batches[0], k, j, q) / layout_of(s, k)->n_ff);
             }
     return (uint64_t)bytes;
 }

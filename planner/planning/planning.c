@@ -143,7 +143,7 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
         const struct cost_residency k = problem_chosen(p, res, 0, l);
         uint32_t units = layout_of(s, l)->part[last].n_units * (uint32_t)p->space.in->n_blocks;
         for (int i = 0; i <= last; i++)
-            if (k.hot[i] < (uint32_t)s->n_ff && (i < last || k.slots < units))
+            if (k.hot[i] < (uint32_t)layout_of(s, l)->n_ff && (i < last || k.slots < units))
                 return 1;
     }
     return 0;
@@ -572,6 +572,8 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
                            .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                            .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };
+    for (int l = 0; l < in->n_layers && in->h.widths[0]; l++)
+        plan->widths[l] = in->h.widths[l];
     request_record(q, p->space.hw, in->n_batches, &plan->request);
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
@@ -611,7 +613,7 @@ static double always_share(const struct plan_limit *l, const struct plan *plan)
 {
     double sum = 0;
     for (int k = 0; k < plan->n_layers; k++)
-        sum += 100.0 * l->always[k] / plan->n_ff / plan->n_layers;
+        sum += 100.0 * l->always[k] / plan_n_ff(plan, k) / plan->n_layers;
     return sum;
 }
 
@@ -747,7 +749,7 @@ static int compute_resident(const struct problem *p, const struct request *q, st
         input[l] = f->input[l];
         always[l] = input[l] >= 0 && hot > f->always[l] ? hot : f->always[l];
         held[l] = hot + k->slots * layout_of(&s->shapes, (int)l)->part[s->shapes.n_parts - 1].neurons_per_unit / (uint32_t)s->in->n_blocks;
-        held[l] = held[l] < (uint32_t)s->in->h.n_ff ? held[l] : (uint32_t)s->in->h.n_ff;
+        held[l] = held[l] < (uint32_t)inputs_n_ff(s->in, (int)l) ? held[l] : (uint32_t)inputs_n_ff(s->in, (int)l);
     }
     if (r == 0 && q->max_kl >= 0 && q->recall <= 0 &&
         (r = planning_quality_recalls(s->in, &s->shapes, input, always, held, q->max_kl, recalls, e)) == 1) {
@@ -819,7 +821,7 @@ static int choose_tables(const struct problem *p, struct limits *lim, struct err
         return err_set(e, ERR_NOMEM, "out of memory for the account");
     for (int l = 0; l < s->in->n_layers; l++)
         for (int i = 0; i < s->shapes.n_parts; i++)
-            residencies[l].hot[i] = (uint32_t)s->shapes.n_ff;
+            residencies[l].hot[i] = (uint32_t)layout_of(&s->shapes, l)->n_ff;
     with.prefill_chunk = 1;
     with.stream_tables = 0;
     int r = account_least(s, &with, &c, e);

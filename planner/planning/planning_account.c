@@ -18,7 +18,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
         plan_fit_widen(&c, &l->elastic);
         c.engine = account_engine(p->space.hw, p->space.in, engine, plan_any_work(l));
         if (l->mode == PLAN_PREDICTED) {
-            predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);
+            predicted_account(p->space.in, &p->space.shapes, l->predictor, &c.predictors);
             for (int k = 0; k < p->space.in->n_layers; k++)
                 c.predictor_bytes +=
                     l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->space.in, l->predictor, k);

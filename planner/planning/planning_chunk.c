@@ -35,7 +35,7 @@ static struct prompts prompts_of(const struct problem *p, const struct limits *l
     struct prompts o = { .dense_bytes = (double)s->budget.dense_bytes, .memory_bw = hw_mem_bytes_per_s(s->hw, stat) };
     for (int l = 0; l < s->in->n_layers; l++)
         for (int i = 0; i < s->shapes.n_parts; i++)
-            o.neuron_bytes += (double)budget_hot_bytes(layout_of(&s->shapes, l), i, (uint32_t)s->in->h.n_ff) * s->in->n_blocks;
+            o.neuron_bytes += (double)budget_hot_bytes(layout_of(&s->shapes, l), i, (uint32_t)inputs_n_ff(s->in, l)) * s->in->n_blocks;
     o.io_bw = hw_storage_bytes_per_s(s->hw, &q, stat);
     q.pattern = HW_RANDOM;
     o.io_bw = o.io_bw > 0 ? o.io_bw : hw_storage_bytes_per_s(s->hw, &q, stat);

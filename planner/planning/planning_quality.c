@@ -19,7 +19,7 @@ static int target_of(const struct inputs *in, double recall)
 static double layer_kl(const struct inputs *in, int input, int layer, uint32_t always, int k)
 {
     const struct inputs_loss *l = inputs_loss_at(in, input, layer);
-    double sum = 0, n = (double)in->h.n_ff / INPUTS_PARTS;
+    double sum = 0, n = (double)inputs_n_ff(in, layer) / INPUTS_PARTS;
     for (int i = 0; i < INPUTS_PARTS; i++)
         sum += (double)l->energy[k][i] * fmin(1, fmax(0, i + 1 - (double)always / n));
     return l->kl_per_energy * sum;
@@ -56,7 +56,7 @@ double planning_quality_kl(const struct inputs *in, const signed char *input, co
     if (!all_known(in, input))
         return NAN;
     for (int l = 0; l < in->n_layers; l++) {
-        int k = input[l] < 0 || always[l] >= (uint32_t)in->h.n_ff ? 0 : target_of(in, recalls ? recalls[l] : recall);
+        int k = input[l] < 0 || always[l] >= (uint32_t)inputs_n_ff(in, l) ? 0 : target_of(in, recalls ? recalls[l] : recall);
         if (k < 0)
             return NAN;
         sum += input[l] < 0 ? 0 : layer_kl(in, input[l], l, always[l], k);
@@ -121,7 +121,7 @@ int planning_quality_recalls(const struct inputs *in, const struct layout_shapes
         at[layer] = to;
     }
     for (int l = 0; l < layers && r == 0; l++)
-        recalls[l] = input[l] < 0 || always[l] >= (uint32_t)in->h.n_ff ? 1 : variants_six_digits(in->loss_target[at[l]]);
+        recalls[l] = input[l] < 0 || always[l] >= (uint32_t)inputs_n_ff(in, l) ? 1 : variants_six_digits(in->loss_target[at[l]]);
     free(o);
     free(at);
     return r < 0 ? r : left >= 0;

@@ -37,14 +37,14 @@ int predicted_known(const struct inputs *in, int input, int layer)
     return 1;
 }
 
-void predicted_account(const struct inputs *in, const struct layout_shape *s, const signed char *input,
+void predicted_account(const struct inputs *in, const struct layout_shapes *s, const signed char *input,
                       struct budget_predictors *out)
 {
     *out = (struct budget_predictors){ 0 };
     for (int l = 0; l < in->n_layers; l++)
         for (int k = 0; input[l] >= 0 && k < in->n_blocks; k++) {
             const struct inputs_predictor *x = inputs_predictor_at(in, input[l], l, k);
-            budget_add_predictor(out, s, x->rank, x->bytes, predict_row1_bytes(x->type1, in->h.d_model),
+            budget_add_predictor(out, layout_of(s, l), x->rank, x->bytes, predict_row1_bytes(x->type1, in->h.d_model),
                                  predict_row2_bytes(x->type2, x->rank), in->h.thresholds != 0);
         }
 }
@@ -108,8 +108,8 @@ struct sample {
 
 static void take_sample(const struct inputs *in, int layer, int block, struct sample *s)
 {
-    int step = (in->h.n_ff + SAMPLE - 1) / SAMPLE;
-    for (int i = step / 2; i < in->h.n_ff; i += step, s->taken++) {
+    int n_ff = inputs_n_ff(in, layer), step = (n_ff + SAMPLE - 1) / SAMPLE;
+    for (int i = step / 2; i < n_ff; i += step, s->taken++) {
         double p = fires_routed(in, layer, block, i);
         if (p <= 0 || p >= 1)
             continue;
@@ -139,7 +139,7 @@ static double find_shift(const struct inputs *in, int layer, int block, double r
     take_sample(in, layer, block, &s);
     for (int i = 0; i < HALVINGS; i++) {
         b.shift = (low + high) / 2;
-        if (mean_false_positives(&b, &s, in->h.n_ff) < false_positives)
+        if (mean_false_positives(&b, &s, inputs_n_ff(in, layer)) < false_positives)
             low = b.shift;
         else
             high = b.shift;
@@ -151,7 +151,7 @@ static struct predicted_block block_of(const struct inputs *in, int input, int l
 {
     const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, block);
     const struct inputs_point *at = predicted_point(x, target);
-    double false_positives = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
+    double false_positives = fmax(0, at->density - at->recall * x->true_density) * inputs_n_ff(in, layer);
     size_t i = (size_t)(x - in->predictors);
     struct inputs_shift found = { 0 };
     if (!(false_positives > 0))
@@ -180,7 +180,7 @@ static double chance(const struct inputs *in, const struct predicted_block *b, i
 
 uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
 {
-    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->cluster_neurons, least = n;
+    uint32_t n = (uint32_t)s->n_ff, cluster = s->cluster_neurons, least = n;
     double gate = (double)quant_row_bytes(s->type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     for (int k = 0; k < in->n_blocks && least > 0; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
@@ -211,15 +211,16 @@ static void fill_layer(struct predicted *f, const struct inputs *in, const struc
 {
     double *neurons = row_of(f, f->neurons, f->n_ff, b, l), *units = row_of(f, f->units, f->n_units, b, l);
     uint32_t npu = layout_of(s, l)->part[0].neurons_per_unit;
+    const int n_ff = layout_of(s, l)->n_ff;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct predicted_block *fb = &f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k];
         struct memo m = { 0, 0 };
         double none = 1;
-        for (int i = 0; i < f->n_ff; i++) {
+        for (int i = 0; i < n_ff; i++) {
             double c = (uint32_t)i < f->always[l] ? inputs_curve_at(in, b, l, k)->routed : chance(in, fb, b, l, k, i, &m);
             neurons[i + 1] += c;
             none *= 1 - c;
-            if (((uint32_t)i + 1) % npu == 0 || i + 1 == f->n_ff) {
+            if (((uint32_t)i + 1) % npu == 0 || i + 1 == n_ff) {
                 units[(uint32_t)i / npu + 1] += 1 - none;
                 none = 1;
             }
@@ -277,7 +278,7 @@ static int fill(struct predicted *f, const struct inputs *in, const struct layou
         for (int b = 0; b < in->n_batches; b++)
             fill_layer(f, in, s, b, l);
     }
-    predicted_account(in, &s->kind[0], f->input, &f->predictors);
+    predicted_account(in, s, f->input, &f->predictors);
     return 0;
 }
 
@@ -332,7 +333,7 @@ int predicted_copy(const struct predicted *f, const struct inputs *in, const str
     memcpy(o->block, f->block, (size_t)in->n_layers * (size_t)in->n_blocks * sizeof *o->block);
     memcpy(o->neurons, f->neurons, rows * ((size_t)f->n_ff + 1) * sizeof *o->neurons);
     memcpy(o->units, f->units, rows * ((size_t)f->n_units + 1) * sizeof *o->units);
-    predicted_account(in, &s->kind[0], o->input, &o->predictors);
+    predicted_account(in, s, o->input, &o->predictors);
     *out = o;
     return 0;
 }
@@ -396,7 +397,7 @@ double predicted_rates(const struct predicted *f, const struct inputs *in, int l
     const struct predicted_block *b = &f->block[(size_t)layer * (size_t)f->n_blocks + (size_t)block];
     struct memo m = { 0, 0 };
     double false_positives = 0;
-    for (int i = 0; i < f->n_ff; i++) {
+    for (int i = 0; i < inputs_n_ff(in, layer); i++) {
         rate[i] = fires_routed(in, layer, block, i);
         false_positives += (1 - rate[i]) * false_positive_chance(in, b, layer, block, i, rate[i], &m);
     }

@@ -46,7 +46,7 @@ const struct inputs_point *predicted_point(const struct inputs_predictor *x, dou
 int predicted_known(const struct inputs *in, int input, int layer);
 
 /* The account's view of the predictors in use; input: [n_layers]. Bytes of those of one layer. */
-void predicted_account(const struct inputs *in, const struct layout_shape *s, const signed char *input,
+void predicted_account(const struct inputs *in, const struct layout_shapes *s, const signed char *input,
                       struct budget_predictors *out);
 uint64_t predicted_layer_bytes(const struct inputs *in, const signed char *input, int layer);
 

@@ -113,14 +113,14 @@ void predicted_shared_free(struct predicted_shared *h)
 }
 
 /* *h for these lists: as it is, or made anew. */
-static int share(const struct predicted *f, const struct inputs_steps *s, struct predicted_shared **h, struct err *e)
+static int share(const struct predicted *f, const struct inputs_steps *s, uint32_t n_ff, struct predicted_shared **h, struct err *e)
 {
     if (*h && (*h)->n_steps == s->n_steps && (*h)->n_at == s->start[s->n_steps])
         return 0;
     predicted_shared_free(*h);
     if ((*h = calloc(1, sizeof **h))) {
         **h = (struct predicted_shared){ .n_blocks = f->n_blocks, .n_steps = s->n_steps, .n_at = s->start[s->n_steps] };
-        (*h)->runs = runs_of(s, f->n_blocks, (uint32_t)f->n_ff);
+        (*h)->runs = runs_of(s, f->n_blocks, n_ff);
         (*h)->false_positives = calloc((size_t)f->n_blocks, sizeof *(*h)->false_positives);
         if ((*h)->runs && (*h)->false_positives)
             return 0;
@@ -134,6 +134,7 @@ static int share(const struct predicted *f, const struct inputs_steps *s, struct
 struct telling {
     const struct predicted *f;
     int layer, firing_only, avx2;
+    uint32_t n_ff;               /* of the layer */
     uint32_t seed;               /* the layer; of layers that are alike, the first: their draws are the same */
     struct predicted_shared *shared;
     uint64_t (*chance)[FALSE_POSITIVES_LEVELS];  /* [n_blocks]: of false positives; not filled in with firing_only */
@@ -155,7 +156,7 @@ static void telling_done(struct telling *w)
 
 static int telling_init(struct telling *w, const struct inputs *in, const struct inputs_steps *s, struct err *e)
 {
-    size_t n_ff = (size_t)w->f->n_ff;
+    size_t n_ff = w->n_ff;
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
     w->avx2 = (w->f->cpus >> CPU_AVX2 & 1) != 0;
@@ -286,7 +287,7 @@ static void take_predicted(struct list *out, uint32_t first, const uint64_t *dra
 /* One block of one step, the block's run-th: fired[n] are its firing positions, ascending. */
 static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t *fired, size_t n, uint64_t *state)
 {
-    uint32_t n_ff = (uint32_t)w->f->n_ff, always = w->f->always[w->layer];
+    uint32_t n_ff = w->n_ff, always = w->f->always[w->layer];
     uint64_t kept = limit_of(block_at(w, (int)block)->recall);
     if (make_room(&w->out, w->firing_only ? n + 1 : n_ff + 1) < 0)
         return -1;
@@ -307,7 +308,7 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
 
 static int tell(struct telling *w, const struct inputs_steps *s)
 {
-    uint32_t n_ff = (uint32_t)w->f->n_ff;
+    uint32_t n_ff = w->n_ff;
     for (int k = 0; k < w->f->n_blocks; k++)
         w->shared->runs[k].n = 0; /* now: how many have passed */
     for (int t = 0; t < s->n_steps; t++) {
@@ -365,7 +366,8 @@ static void take_lists(struct inputs_steps *s, uint32_t *start, uint32_t *at)
 int predicted_steps(const struct predicted *f, const struct inputs *in, int layer, int firing_only,
                    struct predicted_shared **shared, struct inputs_steps *s, struct err *e)
 {
-    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only, .seed = in->equivalent ? 0 : (uint32_t)layer };
+    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only, .n_ff = (uint32_t)inputs_n_ff(in, layer),
+                         .seed = in->equivalent ? 0 : (uint32_t)layer };
     struct predicted_shared *own = NULL, **used = shared ? shared : &own;
     struct inputs_steps known;
     struct hash128 key;
@@ -379,7 +381,7 @@ int predicted_steps(const struct predicted *f, const struct inputs *in, int laye
         take_lists(s, known.start, known.at);
         return 0;
     }
-    r = share(f, s, used, e);
+    r = share(f, s, w.n_ff, used, e);
     w.shared = *used;
     if (r == 0)
         r = telling_init(&w, in, s, e);

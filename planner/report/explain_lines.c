@@ -121,7 +121,7 @@ static void count_rows(const struct problem *pr, const struct cost_choice *c, co
 {
     const struct predicted *f = c->predicted;
     const struct inputs *in = pr->space.in;
-    double whole = inputs_gates(in, 0, l), gates = height ? whole - whole / in->h.n_ff * height : whole;
+    double whole = inputs_gates(in, 0, l), gates = height ? whole - whole / inputs_n_ff(in, l) * height : whole;
     if (cost_mode_at(c, l) == PLAN_PREDICTED) {
         double all = predicted_neurons(f, 0, l, height), beyond = predicted_neurons(f, 0, l, height > f->always[l] ? height : f->always[l]);
         double active = predicted_active(f, in, 0, l, height);

@@ -49,12 +49,12 @@ static void hotness(struct page *out, const struct report *r, int index)
             continue;
         for (int i = 0; i < STEPS; i++) {
             double share = (double)i / (STEPS - 1);
-            int at = (int)lround(share * share * p->n_ff); /* denser where the hot ones are */
-            x[i] = 100.0 * at / p->n_ff;
+            int at = (int)lround(share * share * plan_n_ff(p, l)); /* denser where the hot ones are */
+            x[i] = 100.0 * at / plan_n_ff(p, l);
             y[i] = 100 * firings(r->in, l, at);
         }
         uint32_t prefix = plan_hot(p, b, l, 0, last);
-        hot[0] = 100.0 * prefix / p->n_ff;
+        hot[0] = 100.0 * prefix / plan_n_ff(p, l);
         hot[1] = 100 * firings(r->in, l, (int)prefix);
         if (named_as >= 0)
             snprintf(names[named_as], sizeof names[0], "layer %d", l);
@@ -89,8 +89,8 @@ static void hotness_table(struct page *out, const struct report *r, int index)
         uint32_t hot = plan_hot(p, &p->limits[index].batches[0], l, 0, p->n_parts - 1);
         page_put(out, "<tr><td>%d</td><td>%.1f</td>", l, inputs_active(r->in, 0, l, 0));
         for (int i = 0; i < 5; i++)
-            page_put(out, "<td>%.1f %%</td>", 100 * firings(r->in, l, (int)lround(shares[i] * p->n_ff)));
-        page_put(out, "<td>%u</td><td>%.1f %%</td><td>%.1f %%</td></tr>\n", hot, 100.0 * hot / p->n_ff,
+            page_put(out, "<td>%.1f %%</td>", 100 * firings(r->in, l, (int)lround(shares[i] * plan_n_ff(p, l))));
+        page_put(out, "<td>%u</td><td>%.1f %%</td><td>%.1f %%</td></tr>\n", hot, 100.0 * hot / plan_n_ff(p, l),
                  100 * firings(r->in, l, (int)hot));
     }
     report_table_end(out);

@@ -179,7 +179,8 @@ static void facts(struct page *out, const struct report *r)
     char text[300];
     page_put(out, "<section id='facts'><h2>What was planned</h2>\n<dl>");
     if (p->n_blocks == 1)
-        snprintf(text, sizeof text, "%s: %d layers of %d neurons, width %d", p->model_name, p->n_layers, p->n_ff, p->d_model);
+        snprintf(text, sizeof text, "%s: %d layers of %s%d neurons, width %d", p->model_name, p->n_layers,
+                 p->widths[0] ? "up to " : "", p->n_ff, p->d_model);
     else
         snprintf(text, sizeof text, "%s: %d layers of %d experts of %d neurons, width %d", p->model_name, p->n_layers, p->n_blocks,
                  p->n_ff, p->d_model);

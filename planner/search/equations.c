@@ -46,7 +46,7 @@ void equations_layer(const struct space *s, const struct cost_choice *c, const s
     cost_layer_beside(s->hw, s->in, shape, c, r, batch_index, layer, height, &x.layer);
     x.f = cost_figures_of(c, r, &x.layer, flow, v);
     attention_values(s, c, r, inputs_batch_sizes[batch_index], layer, &x.layer, v);
-    v[V_ffns] = inputs_gates(s->in, batch_index, layer) / s->in->h.n_ff;
+    v[V_ffns] = inputs_gates(s->in, batch_index, layer) / inputs_n_ff(s->in, layer);
     v[V_t_predicted] = cost_mode_at(c, layer) == PLAN_PREDICTED ? v[V_t_rows] : 0, v[V_t_rows] -= v[V_t_predicted];
     v[V_height] = height ? height : NAN;
     *out = x;

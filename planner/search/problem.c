@@ -208,7 +208,7 @@ static int has_rest(const struct problem *p, const struct cost_choice *c, const 
 {
     int any = 0;
     for (int l = 0; l < p->space.in->n_layers && c->area_bytes && cost_rest_known(p->space.hw, p->space.in, c->engine) && !any; l++)
-        any = rest_first(layout_of(&p->space.shapes, l), residencies[l].hot) < (uint32_t)p->space.in->h.n_ff;
+        any = rest_first(layout_of(&p->space.shapes, l), residencies[l].hot) < (uint32_t)inputs_n_ff(p->space.in, l);
     return any;
 }
 

@@ -14,7 +14,7 @@ static double looked_up(const struct space *s, int variant, int layer)
     if (!space_looks_up(s, variant, layer))
         return 0;
     if (s->modes[variant] == PLAN_DENSE)
-        return inputs_gates(s->in, 0, layer) / s->in->h.n_ff * layout_of(&s->shapes, layer)->part[0].n_units;
+        return inputs_gates(s->in, 0, layer) / inputs_n_ff(s->in, layer) * layout_of(&s->shapes, layer)->part[0].n_units;
     if (!f || f->input[layer] < 0)
         return inputs_active(s->in, 0, layer, 0);
     return s->shapes.n_parts > 1 ? predicted_active(f, s->in, 0, layer, 0) : predicted_neurons(f, 0, layer, 0);

@@ -110,7 +110,7 @@ static int lowers(const struct place *w, const struct residencies_point *p, doub
 /* Nothing is looked up there. */
 static int is_whole(const struct place *w, const struct residencies_point *p)
 {
-    const struct layout_shapes *s = &w->s->shapes;
+    const struct layout_shape *s = layout_of(&w->s->shapes, w->layer);
     return p->residency.slots == 0 && p->residency.hot[s->n_parts - 1] == (uint32_t)s->n_ff;
 }
 
@@ -134,17 +134,17 @@ static void thin_cold(const struct place *w, struct growing *list, int most)
     list->n = n;
 }
 
-static int cluster_steps(const struct space *s, uint32_t *step)
+static int cluster_steps(const struct layout_shape *s, uint32_t *step)
 {
-    uint32_t clusters = s->shapes.n_clusters;
+    uint32_t clusters = s->n_clusters;
     *step = (clusters + MAX_STEPS - 1) / MAX_STEPS;
     return (int)((clusters + *step - 1) / *step);
 }
 
-static uint32_t prefix(const struct space *s, uint32_t step, int i)
+static uint32_t prefix(const struct layout_shape *s, uint32_t step, int i)
 {
-    uint64_t n = (uint64_t)i * step * s->shapes.l.cluster_neurons;
-    return n < (uint64_t)s->shapes.n_ff ? (uint32_t)n : (uint32_t)s->shapes.n_ff;
+    uint64_t n = (uint64_t)i * step * s->cluster_neurons;
+    return n < (uint64_t)s->n_ff ? (uint32_t)n : (uint32_t)s->n_ff;
 }
 
 /* (prefix, slots) of the last part, thinned; part 0 empty. Points of the replay's own grid: a plan's miss figures are
@@ -172,12 +172,13 @@ static int cold_grid(const struct place *w, struct growing *out, struct err *e)
 static int prefix_grid(const struct place *w, int has_cold, const struct growing *cold, struct growing *out, struct err *e)
 {
     const struct space *s = w->s;
+    const struct layout_shape *shape = layout_of(&s->shapes, w->layer);
     uint32_t step;
-    int n = cluster_steps(s, &step), r = 0;
+    int n = cluster_steps(shape, &step), r = 0;
     for (int i = s->every == SPACE_WHOLE_LAYERS ? n : 0; i <= n && r == 0; i++) {
         struct cost_residency k = { .slots = 0 };
         for (int q = 0; q < s->shapes.n_parts; q++)
-            k.hot[q] = prefix(s, step, i);
+            k.hot[q] = prefix(shape, step, i);
         if (!has_cold)
             r = push(w, out, k, 0, e);
         for (int j = 0; j < cold->n && r == 0; j++) {

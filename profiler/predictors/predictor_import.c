@@ -65,7 +65,7 @@ static int read_layer(struct import *p, int layer, struct predict *out, struct e
     if ((r = read_tensor(p, fc1, &p->fc1, e)) < 0 || (r = read_tensor(p, fc2, &p->fc2, e)) < 0)
         return r;
     *out = (struct predict){ .input = PREDICT_RESIDUAL, .relu = 1, .d_model = p->m->h.d_model,
-                             .rank = (int)fc1->dims[1], .n_ff = p->m->h.n_ff, .type1 = fc1->type, .type2 = fc2->type,
+                             .rank = (int)fc1->dims[1], .n_ff = model_n_ff(&p->m->h, layer), .type1 = fc1->type, .type2 = fc2->type,
                              .fc1 = p->fc1, .fc2 = p->fc2, .threshold = p->threshold };
     return predict_init(out, e);
 }
@@ -80,12 +80,12 @@ static struct trace_predict_point to_point(struct predictor_point x)
 static int figures(struct import *p, const struct predict *w, const struct predictor_layer *l, const float *gate,
                    const float *up, uint8_t *targets, struct err *e)
 {
-    size_t n = p->samples.n, n_ff = (size_t)w->n_ff;
+    size_t n = p->samples.n;
     const struct predictor_data data = { .d = w->d_model, .n_ff = w->n_ff, .n = n, .f = l->input[PREDICT_FFN],
                                          .x = l->input[PREDICT_RESIDUAL] };
     struct trace_predictor *x = &p->list[l->layer];
     struct predictor_counts c = { 0 };
-    uint64_t *counts = malloc(n_ff * sizeof *counts);
+    uint64_t *counts = malloc((size_t)p->m->h.n_ff * sizeof *counts);
     float *bias[2] = { NULL, NULL };
     int r = counts ? predictor_counts_new(&c, e) : err_set(e, ERR_NOMEM, "counts");
     if (r == 0 &&

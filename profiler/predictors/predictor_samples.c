@@ -221,7 +221,7 @@ void predictor_block_free(struct predictor_block *b)
 int predictor_biases(const struct model *m, int layer, int block, float *out[2], struct err *e)
 {
     static const enum model_role roles[2] = { MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS };
-    size_t bytes = (size_t)m->h.n_ff * sizeof(float);
+    size_t bytes = (size_t)model_n_ff(&m->h, layer) * sizeof(float);
     int r = 0;
     for (int i = 0; i < (m->h.act == MODEL_ACT_DRELU ? 2 : 1) && r == 0; i++) {
         const struct gguf_tensor *t = m->layer[layer][roles[i]]; /* F32 of n_ff elements a block: model_open saw to it */
@@ -229,7 +229,7 @@ int predictor_biases(const struct model *m, int layer, int block, float *out[2],
             continue;
         out[i] = malloc(bytes);
         r = out[i] ? gguf_read(m->gguf, t, (uint64_t)block * bytes, out[i], bytes, e)
-                   : err_set(e, ERR_NOMEM, "biases of %d neurons", m->h.n_ff);
+                   : err_set(e, ERR_NOMEM, "biases of %d neurons", model_n_ff(&m->h, layer));
     }
     return r;
 }
@@ -237,7 +237,7 @@ int predictor_biases(const struct model *m, int layer, int block, float *out[2],
 int predictor_layer_edges(const struct model *m, int layer, float **out, struct err *e)
 {
     const struct gguf_tensor *t = m->layer[layer][MODEL_FFN_THRESHOLD]; /* F32 of n_ff elements: model_open saw to it */
-    size_t n = (size_t)m->h.n_ff;
+    size_t n = (size_t)model_n_ff(&m->h, layer);
     *out = NULL;
     if (!t)
         return 0;

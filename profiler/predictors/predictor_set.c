@@ -49,7 +49,7 @@ struct predictor_set {
 
 struct block {
     struct predictor_set *p;
-    int block;
+    int block, n_ff;
     struct predictor_block data;
     float *gate, *up;            /* up: NULL when the gate alone decides */
     float *bias[2];              /* theirs; NULL: none */
@@ -69,16 +69,18 @@ static uint32_t fc1_type(const struct predictor_set *p)
     return p->o.columns ? PREDICT_PICK : p->o.type;
 }
 
-static uint64_t rank_bytes(const struct predictor_set *p, int rank)
+/* Of a predictor of one block; at: the layer's place, or -1: of the widest. */
+static uint64_t rank_bytes(const struct predictor_set *p, int at, int rank)
 {
-    return predict_bytes(p->info->h.d_model, rank, p->info->h.n_ff, fc1_type(p), p->o.type,
+    const int n_ff = at < 0 ? p->info->h.n_ff : model_n_ff(&p->info->h, p->layer[at]);
+    return predict_bytes(p->info->h.d_model, rank, n_ff, fc1_type(p), p->o.type,
                          predict_numbers(1, p->info->h.thresholds));
 }
 
 static struct predictor_data data_of(const struct block *b, int input)
 {
     const struct model_hparams *h = &b->p->info->h;
-    return (struct predictor_data){ .d = h->d_model, .n_ff = h->n_ff, .n = b->data.n, .n_train = b->data.n_train,
+    return (struct predictor_data){ .d = h->d_model, .n_ff = b->n_ff, .n = b->data.n, .n_train = b->data.n_train,
                                     .f = b->data.input[PREDICT_FFN], .x = b->data.input[input],
                                     .bias = { b->bias[0], b->bias[1] }, .edges = b->edges };
 }
@@ -86,10 +88,10 @@ static struct predictor_data data_of(const struct block *b, int input)
 static int targets(const struct block *b, size_t first, size_t n, uint8_t **out, struct err *e)
 {
     const struct model_hparams *h = &b->p->info->h;
-    *out = malloc(n * (size_t)h->n_ff + 1);
+    *out = malloc(n * (size_t)b->n_ff + 1);
     if (!*out)
         return err_set(e, ERR_NOMEM, "targets of %zu tokens", n);
-    return predictor_targets(b->gate, b->up, b->bias, b->edges, h->d_model, h->n_ff,
+    return predictor_targets(b->gate, b->up, b->bias, b->edges, h->d_model, b->n_ff,
                              b->data.input[PREDICT_FFN] + first * (size_t)h->d_model, n, b->p->pool, *out, e);
 }
 
@@ -186,7 +188,7 @@ struct tensors {
 static int read_shift(const struct pass *s, struct block *b, struct tensors *t, struct err *e)
 {
     const struct predictor_set *p = s->p;
-    size_t n_ff = (size_t)p->info->h.n_ff, size = n_ff * (size_t)p->info->h.d_model * sizeof(float);
+    size_t n_ff = (size_t)b->n_ff, size = n_ff * (size_t)p->info->h.d_model * sizeof(float);
     const struct predictor_data d = data_of(b, PREDICT_FFN);
     float *up = t->two ? b->up : malloc(size), *down = malloc(size);
     b->shift = malloc(n_ff * sizeof *b->shift);
@@ -203,15 +205,16 @@ static int read_shift(const struct pass *s, struct block *b, struct tensors *t, 
 static int all_blocks(struct pass *s, const struct predictor_layer *l, struct tensors *t, struct err *e)
 {
     struct predictor_set *p = s->p;
-    size_t size = (size_t)p->info->h.n_ff * (size_t)p->info->h.d_model * sizeof(float);
+    const int n_ff = model_n_ff(&p->info->h, s->layer);
+    size_t size = (size_t)n_ff * (size_t)p->info->h.d_model * sizeof(float);
     int r = 0, stand_ins = 0;
     s->share = 1.0 / (p->n_blocks * n_inputs(p));
     for (int k = 0; k < p->n_blocks && !r; k++) {
         struct block b = {
-            .p = p, .block = k, .gate = malloc(size), .up = t->two ? malloc(size) : NULL
+            .p = p, .block = k, .n_ff = n_ff, .gate = malloc(size), .up = t->two ? malloc(size) : NULL
         };
         if (!b.gate || (t->two && !b.up))
-            r = err_set(e, ERR_NOMEM, "matrices of %d neurons", p->info->h.n_ff);
+            r = err_set(e, ERR_NOMEM, "matrices of %d neurons", n_ff);
         if (!r && (r = predictor_tensor_next(&t->gate, p->n_blocks, b.gate, e)) == 0 &&
             (!t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, b.up, e)) == 0) &&
             (r = predictor_biases(p->model, s->layer, k, b.bias, e)) == 0 &&
@@ -303,9 +306,9 @@ static struct step best_step(const struct predictor_set *p, int input, const int
     struct step best = { -1, 0, 0 };
     for (int l = 0; l < n_layers(p); l++) {
         const double *d = p->scans[l].density[input];
-        uint64_t have = rank_bytes(p, p->ranks[at[l]]);
+        uint64_t have = rank_bytes(p, l, p->ranks[at[l]]);
         for (int k = at[l] + 1; k < p->n_ranks; k++) {
-            uint64_t more = (rank_bytes(p, p->ranks[k]) - have) * (uint64_t)p->n_blocks;
+            uint64_t more = (rank_bytes(p, l, p->ranks[k]) - have) * (uint64_t)p->n_blocks;
             double gain = (d[at[l]] - d[k]) / (double)more;
             if (more <= left && gain > best.gain)
                 best = (struct step){ l, k, gain };
@@ -317,9 +320,11 @@ static struct step best_step(const struct predictor_set *p, int input, const int
 static int allocate(struct predictor_set *p, int input, struct err *e)
 {
     int n = n_layers(p), *at = calloc((size_t)n, sizeof *at);
-    uint64_t least = rank_bytes(p, p->ranks[0]) * (uint64_t)n * (uint64_t)p->n_blocks, left = p->o.budget_bytes;
+    uint64_t least = 0, left = p->o.budget_bytes;
     if (!at)
         return err_set(e, ERR_NOMEM, "ranks of %d layers", n);
+    for (int l = 0; l < n; l++)
+        least += rank_bytes(p, l, p->ranks[0]) * (uint64_t)p->n_blocks;
     if (least > left) {
         free(at);
         return err_set(
@@ -331,7 +336,7 @@ static int allocate(struct predictor_set *p, int input, struct err *e)
     }
     left -= least;
     for (struct step s; (s = best_step(p, input, at, left)).layer >= 0;) {
-        left -= (rank_bytes(p, p->ranks[s.to]) - rank_bytes(p, p->ranks[at[s.layer]])) * (uint64_t)p->n_blocks;
+        left -= (rank_bytes(p, s.layer, p->ranks[s.to]) - rank_bytes(p, s.layer, p->ranks[at[s.layer]])) * (uint64_t)p->n_blocks;
         at[s.layer] = s.to;
     }
     for (int l = 0; l < n; l++)
@@ -428,7 +433,7 @@ static int figures(struct pass *s, const struct block *b, const struct predictor
     uint64_t *counts = malloc((size_t)p->info->h.n_ff * sizeof *counts);
     int r = counts ? trace_counts(p->trace, s->layer, b->block, counts, NULL, e) : err_set(e, ERR_NOMEM, "counts");
     double hot = 0;
-    if (!r && (hot = predictor_hot_density(counts, p->info->h.n_ff, b->held, b->data.n - b->data.n_train,
+    if (!r && (hot = predictor_hot_density(counts, b->n_ff, b->held, b->data.n - b->data.n_train,
                                            p->o.recall, e)) < 0)
         r = ERR_NOMEM;
     free(counts);
@@ -455,14 +460,14 @@ static uint64_t record_bytes(const struct predictor_set *p, int layer)
     uint64_t n = 0;
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (p->o.inputs >> i & 1)
-            n += (sizeof(struct trace_predictor) + rank_bytes(p, p->rank[i * n_layers(p) + layer])) *
+            n += (sizeof(struct trace_predictor) + rank_bytes(p, layer, p->rank[i * n_layers(p) + layer])) *
                  (uint64_t)p->n_blocks;
     return n;
 }
 
 static size_t side_bytes(const struct predictor_set *p, const struct trace_predictor *x)
 {
-    return (size_t)p->info->h.n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof(float);
+    return (size_t)model_n_ff(&p->info->h, x->layer) * (size_t)predict_numbers(1, x->two_sided) * sizeof(float);
 }
 
 static int record(struct pass *s, const struct predictor_packed *q, const struct trace_predictor *x, struct err *e)
@@ -495,7 +500,7 @@ static int make_block(struct pass *s, struct block *b, int input, struct predict
                                  .rank = p->rank[input * n_layers(p) + s->at] };
     struct predictor_weights start = { 0 }, trained = { 0 };
     struct candidate best = { .q = { .fc1 = NULL } };
-    x.bytes = rank_bytes(p, x.rank);
+    x.bytes = rank_bytes(p, s->at, x.rank);
     int r;
     if ((r = predictor_start(base, x.rank, &start, e)) < 0 || (r = try_out(b, input, base, &start, &best, e)) < 0)
         goto out;
@@ -556,7 +561,7 @@ static int is_made_here(const struct predictor_set *p, const struct trace_predic
     if ((unsigned)x->input >= PREDICT_INPUTS || !(p->o.inputs >> (unsigned)x->input & 1) || x->block < 0 || x->block >= p->n_blocks)
         return 0;
     int rank = p->rank[(int)x->input * n_layers(p) + layer];
-    return x->layer == p->layer[layer] && x->rank == rank && x->bytes == rank_bytes(p, rank) && x->type1 == fc1_type(p) &&
+    return x->layer == p->layer[layer] && x->rank == rank && x->bytes == rank_bytes(p, layer, rank) && x->type1 == fc1_type(p) &&
            x->type2 == p->o.type && x->has_bias == 1 && x->two_sided == (p->info->h.thresholds != 0) && x->n_points == CURVE;
 }
 
@@ -657,7 +662,7 @@ static int fetch(void *ctx, int k, struct trace_predictor *x, const void **fc1, 
     int i = f->list[k].made;
     *x = f->list[k].kept ? *f->list[k].kept : p->list[i];
     size_t row1 = predict_row1_bytes(x->type1, p->info->h.d_model), row2 = predict_row2_bytes(x->type2, x->rank);
-    size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = side_bytes(p, x);
+    size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)model_n_ff(&p->info->h, x->layer), c = side_bytes(p, x);
     free(f->buf);
     if (!(f->buf = malloc(a + b + c + 64)))
         return err_set(e, ERR_NOMEM, "a predictor");
@@ -750,7 +755,7 @@ static void choose_ranks(struct predictor_set *p)
     uint64_t share = p->o.budget_bytes / ((uint64_t)n_layers(p) * (uint64_t)p->n_blocks);
     for (int k = step; k <= h->d_model && p->n_ranks < PREDICTOR_SET_RANKS;
          k += k < 8 * step ? step : k / 8 / step * step) {
-        if (p->n_ranks && rank_bytes(p, k) > 4 * share)
+        if (p->n_ranks && rank_bytes(p, -1, k) > 4 * share)
             break;
         p->ranks[p->n_ranks++] = k;
     }
@@ -787,13 +792,13 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
     else if (model_has_alone(h))
         r = err_set(e, ERR_UNSUPPORTED, "'%s': predictors see what enters a layer before attention, and the architecture '%s' has blocks "
                     "of one sublayer", p->info->path, m->h.arch);
-    else if (o->rank && (!rank_bytes(p, o->rank) || o->rank > h->d_model))
+    else if (o->rank && (!rank_bytes(p, -1, o->rank) || o->rank > h->d_model))
         r = err_set(e, ERR_USAGE,
                     "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,
                     quant_traits(o->type)->block_elems, h->d_model, quant_traits(o->type)->name);
     else if (o->columns && o->rank % 32)
         r = err_set(e, ERR_USAGE, "--rank %d: --method select takes inputs in groups of 32: a multiple of 32 is needed", o->rank);
-    else if (!rank_bytes(p, 32))
+    else if (!rank_bytes(p, -1, 32))
         r = err_set(e, ERR_UNSUPPORTED, "'%s': rows of %d elements cannot be of type %s", p->info->path, h->d_model,
                     quant_traits(o->type)->name);
     if (!r && !o->rank)

@@ -25,15 +25,16 @@ static int one(struct check *c, int i, const struct predictor_block *b, const ui
     int n;
     const struct trace_predictor *x = &trace_predictors_list(c->p, &n)[i];
     const struct model_hparams *h = &c->info->h;
+    const int n_ff = model_n_ff(h, x->layer);
     uint8_t *fc1 = malloc(x->bytes), *fc2 = malloc(x->bytes);
-    float *bias = malloc((size_t)h->n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof *bias);
+    float *bias = malloc((size_t)n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof *bias);
     struct predictor_counts counts = { 0 };
     int r = fc1 && fc2 && bias ? predictor_counts_new(&counts, e) : err_set(e, ERR_NOMEM, "a predictor");
     struct predict p = { .input = x->input,
                          .relu = x->relu,
                          .d_model = h->d_model,
                          .rank = x->rank,
-                         .n_ff = h->n_ff,
+                         .n_ff = n_ff,
                          .two_sided = x->two_sided,
                          .type1 = x->type1,
                          .type2 = x->type2,
@@ -42,7 +43,7 @@ static int one(struct check *c, int i, const struct predictor_block *b, const ui
                          .bias = bias,
                          .threshold = x->at.threshold };
     const struct predictor_data d = {
-        .d = h->d_model, .n_ff = h->n_ff, .n = b->n, .f = b->input[PREDICT_FFN], .x = b->input[x->input]
+        .d = h->d_model, .n_ff = n_ff, .n = b->n, .f = b->input[PREDICT_FFN], .x = b->input[x->input]
     };
     if (!r && (r = trace_predictors_read(c->p, x, fc1, fc2, bias, e)) == 0 && (r = predict_init(&p, e)) == 0 &&
         (r = predictor_count(&p, &d, 0, b->n, targets, c->pool, &counts, e)) == 0) {
@@ -73,7 +74,7 @@ static int block(struct check *c, const struct predictor_layer *l, int k, const 
     if (!r && !targets)
         r = err_set(e, ERR_NOMEM, "targets of %zu tokens", b.n);
     if (!r)
-        r = predictor_targets(gate, up, bias, edges, h->d_model, h->n_ff, b.input[PREDICT_FFN], b.n, c->pool, targets, e);
+        r = predictor_targets(gate, up, bias, edges, h->d_model, model_n_ff(h, l->layer), b.input[PREDICT_FFN], b.n, c->pool, targets, e);
     const struct trace_predictor *list = trace_predictors_list(c->p, &n);
     for (int i = 0; i < n && !r; i++)
         if (list[i].layer == l->layer && list[i].block == k)

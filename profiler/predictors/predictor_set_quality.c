@@ -164,13 +164,14 @@ static void unload(struct quality *q)
 static int load(struct quality *q, const struct trace_predictor *x, struct loaded *out, struct err *e)
 {
     const struct model_hparams *h = &q->info->h;
+    const int n_ff = model_n_ff(h, x->layer);
     size_t a = predict_row1_bytes(x->type1, h->d_model) * (size_t)x->rank,
-           b = predict_row2_bytes(x->type2, x->rank) * (size_t)h->n_ff, bias = (a + b + 63) & ~(size_t)63;
-    uint8_t *w = malloc(bias + (size_t)h->n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof(float));
+           b = predict_row2_bytes(x->type2, x->rank) * (size_t)n_ff, bias = (a + b + 63) & ~(size_t)63;
+    uint8_t *w = malloc(bias + (size_t)n_ff * (size_t)predict_numbers(1, x->two_sided) * sizeof(float));
     if (!w)
         return err_set(e, ERR_NOMEM, "a predictor of rank %d", x->rank);
     out->weights = w;
-    out->p = (struct predict){ .input = x->input, .relu = x->relu, .d_model = h->d_model, .rank = x->rank, .n_ff = h->n_ff,
+    out->p = (struct predict){ .input = x->input, .relu = x->relu, .d_model = h->d_model, .rank = x->rank, .n_ff = n_ff,
                                .two_sided = x->two_sided, .type1 = x->type1, .type2 = x->type2, .fc1 = w, .fc2 = w + a,
                                .bias = (const float *)(const void *)(w + bias) };
     for (int k = 0; k < TARGETS; k++)
@@ -229,7 +230,7 @@ static void lose(const struct quality *q, const struct loaded *l, int worker, in
     const float *weight = q->weight + at * n_ff;
     const uint8_t *part = q->part + at * n_ff;
     double *to = q->energy + (((size_t)worker * PREDICT_INPUTS + l->p.input) * layers + (size_t)q->current) * LOSSES * PARTS;
-    for (size_t i = 0; i < n_ff; i++) {
+    for (int i = 0; i < l->p.n_ff; i++) {
         if (!(h[i] < 0 || h[i] > 0))
             continue;
         double energy = rint((double)h[i] * (double)h[i] * (double)weight[i] * UNIT);
@@ -267,7 +268,7 @@ static int leaves_out(const struct quality *q, size_t v)
 static void take_away(void *ctx, int worker, int block, const size_t *tokens, int n, float *h)
 {
     struct quality *q = ctx;
-    size_t n_ff = (size_t)q->info->h.n_ff;
+    size_t n_ff = (size_t)model_n_ff(&q->info->h, q->current);
     float *s = q->scores + (size_t)worker * TILE * n_ff;
     for (int t = 0, end; t < n; t = end) {
         size_t v = tokens[t] / q->run_tokens;
@@ -383,8 +384,8 @@ static void result(const struct quality *q, struct trace_predict_quality *rows)
 static int output_weights(struct quality *q, const struct model *m, int layer, float *down, struct err *e)
 {
     struct predictor_tensor t;
-    size_t n_ff = (size_t)m->h.n_ff, d = (size_t)m->h.d_model, blocks = (size_t)q->n_blocks;
-    float *weight = q->weight + (size_t)layer * blocks * n_ff, most = 0;
+    size_t n_ff = (size_t)model_n_ff(&m->h, layer), d = (size_t)m->h.d_model, blocks = (size_t)q->n_blocks;
+    float *weight = q->weight + (size_t)layer * blocks * (size_t)m->h.n_ff, most = 0;
     int r = predictor_tensor_open(m->gguf, m->layer[layer][MODEL_FFN_DOWN], &t, e);
     for (size_t b = 0; b < blocks && r == 0; b++) {
         if ((r = predictor_tensor_next(&t, q->n_blocks, down, e)) < 0)
@@ -417,8 +418,10 @@ static int all_weights(struct quality *q, struct trace *order, const struct mode
     q->largest = malloc((size_t)m->h.n_layers * sizeof *q->largest);
     q->part = malloc(blocks * n_ff);
     int r = down && q->weight && q->largest && q->part ? trace_orders(order, &at, &hash, e) : err_set(e, ERR_NOMEM, "weights of neurons");
-    for (size_t i = 0; i < blocks * n_ff && r == 0; i++)
-        q->part[i / n_ff * n_ff + at[i]] = (uint8_t)(i % n_ff * PARTS / n_ff);
+    for (size_t i = 0; i < blocks * n_ff && r == 0; i++) {
+        size_t part = i % n_ff * PARTS / (size_t)model_n_ff(&m->h, (int)(i / n_ff / (size_t)q->n_blocks));
+        q->part[i / n_ff * n_ff + at[i]] = (uint8_t)(part < PARTS ? part : PARTS - 1);
+    }
     for (int l = 0; l < m->h.n_layers && r == 0; l++)
         r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : output_weights(q, m, l, down, e);
     free(down);

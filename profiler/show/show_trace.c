@@ -79,7 +79,7 @@ static int count_foreseen(struct trace *t, int layer, struct layer_stats *s, str
 static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct layer_stats *s, struct err *e)
 {
     const struct trace_info *i = trace_info(t);
-    size_t n_ff = (size_t)i->h.n_ff, blocks = (size_t)model_ffn_blocks(&i->h);
+    size_t n_ff = (size_t)model_n_ff(&i->h, layer), blocks = (size_t)model_ffn_blocks(&i->h);
     double slots = 0, open = 0;
     int r = 0;
     *s = (struct layer_stats){ 0 };
@@ -167,8 +167,8 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     print("trace     by %s, instructions: %s", i->tool, i->tier);
     if (i->n_shards > 1)
         print("; shard %d of %d", i->shard, i->n_shards);
-    print("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
-           i->h.n_ff);
+    print("\nmodel     %s: %s, %d layers, width %d, FFN of %s%d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
+           i->h.widths[0] ? "up to " : "", i->h.n_ff);
     if (i->h.n_experts)
         print(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
                model_router_name(i->h.router));

@@ -455,6 +455,9 @@ static int write_thresholds(const struct recorder *t, struct trace_writer *w, in
 {
     const struct gguf_tensor *x = t->m->layer[layer][MODEL_FFN_THRESHOLD];
     int r = x ? gguf_read(t->m->gguf, x, 0, buf, (size_t)x->bytes, e) : 0;
+    size_t all = (size_t)t->info.h.n_ff * sizeof(float);
+    if (r == 0 && x)
+        memset(buf + x->bytes, 0, all - (size_t)x->bytes);
     return r < 0 || !x ? r : trace_writer_append(w, TRACE_SET_THRESHOLDS, layer, (uint64_t)t->info.h.n_ff, buf, e);
 }
 

@@ -17,8 +17,7 @@
 enum { BIN_SHIFT = 15, BINS = 1 << (32 - 1 - BIN_SHIFT), PANEL = 64 };
 
 struct thresholds {
-    int n_layers, n_ff;
-    enum model_act act;
+    struct model_hparams h;
     uint64_t n_tokens;
     float *unit;             /* [n_layers][n_ff]: E|u| |down| */
     uint32_t (*counts)[BINS]; /* [n_layers]: of scores */
@@ -35,6 +34,23 @@ struct collect {
     struct progress progress;
 };
 
+static size_t n_ff_of(const struct collect *c)
+{
+    return (size_t)model_n_ff(&c->t->h, c->layer);
+}
+
+static float *unit_of(const struct collect *c)
+{
+    return c->t->unit + (size_t)c->layer * (size_t)c->t->h.n_ff;
+}
+
+static int next_layer(void *ctx, int layer, struct err *e)
+{
+    (void)e;
+    ((struct collect *)ctx)->layer = layer;
+    return 0;
+}
+
 static uint16_t size_f16(float x)
 {
     x = fabsf(x);
@@ -44,7 +60,7 @@ static uint16_t size_f16(float x)
 static void gates(void *ctx, int block, size_t token, float *gate, float *up)
 {
     struct collect *c = ctx;
-    size_t n = (size_t)c->t->n_ff;
+    size_t n = n_ff_of(c);
     uint16_t *act = c->act + token * n, *u = c->up + token * n;
     (void)block;
     for (size_t at = 0; at < n; at += PANEL) {
@@ -52,7 +68,7 @@ static void gates(void *ctx, int block, size_t token, float *gate, float *up)
         size_t k = n - at < PANEL ? n - at : PANEL;
         for (size_t i = 0; i < k; i++)
             one[i] = 1;
-        nn_ffn_act(a, gate + at, one, (int)k, c->t->act);
+        nn_ffn_act(a, gate + at, one, (int)k, c->t->h.act);
         for (size_t i = 0; i < k; i++)
             act[at + i] = size_f16(a[i]), u[at + i] = size_f16(up[at + i]);
     }
@@ -62,14 +78,14 @@ static void gates(void *ctx, int block, size_t token, float *gate, float *up)
 static void mean_sweep(void *ctx, int begin, int end, int worker)
 {
     struct collect *c = ctx;
-    size_t n = (size_t)c->t->n_ff;
+    size_t n = n_ff_of(c);
     double sum[PANEL] = { 0 };
     (void)worker;
     for (size_t t = 0; t < c->t->n_tokens; t++)
         for (int i = begin; i < end; i++)
             sum[i - begin] += (double)quant_f16_to_f32(c->up[t * n + (size_t)i]);
     for (int i = begin; i < end; i++)
-        c->t->unit[(size_t)c->layer * n + (size_t)i] *= (float)(sum[i - begin] / (double)c->t->n_tokens);
+        unit_of(c)[i] *= (float)(sum[i - begin] / (double)c->t->n_tokens);
 }
 
 static uint32_t bin_of(float score)
@@ -90,8 +106,8 @@ static float bin_begin(uint32_t bin)
 static void count_sweep(void *ctx, int begin, int end, int worker)
 {
     struct collect *c = ctx;
-    size_t n = (size_t)c->t->n_ff;
-    const float *unit = c->t->unit + (size_t)c->layer * n;
+    size_t n = n_ff_of(c);
+    const float *unit = unit_of(c);
     for (size_t t = (size_t)begin; t < (size_t)end; t++)
         for (size_t i = 0; i < n; i++)
             c->own[worker][bin_of(quant_f16_to_f32(c->act[t * n + i]) * unit[i])]++;
@@ -102,7 +118,7 @@ static int down_norms(struct collect *c, int layer, float *out, struct err *e)
 {
     const struct gguf_tensor *t = c->m->layer[layer][MODEL_FFN_DOWN];
     const struct quant_traits *q = quant_traits(t->type);
-    size_t n = (size_t)c->t->n_ff, len = (size_t)t->dims[0];
+    size_t n = n_ff_of(c), len = (size_t)t->dims[0];
     uint8_t *raw = malloc((size_t)t->row_bytes);
     float *row = malloc(len * sizeof *row);
     double *sum = calloc(n, sizeof *sum);
@@ -123,12 +139,11 @@ static int down_norms(struct collect *c, int layer, float *out, struct err *e)
 static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
 {
     struct collect *c = ctx;
-    int r = down_norms(c, l->layer, c->t->unit + (size_t)l->layer * (size_t)c->t->n_ff, e);
+    int r = down_norms(c, l->layer, unit_of(c), e);
     if (r < 0)
         return r;
-    c->layer = l->layer;
     memset(c->own, 0, (size_t)pool_threads(c->pool) * sizeof *c->own);
-    pool_for(c->pool, c->t->n_ff, PANEL, mean_sweep, c);
+    pool_for(c->pool, (int)n_ff_of(c), PANEL, mean_sweep, c);
     pool_for(c->pool, (int)c->t->n_tokens, PANEL, count_sweep, c);
     for (int w = 0; w < pool_threads(c->pool); w++)
         for (int b = 0; b < BINS; b++)
@@ -159,7 +174,7 @@ int thresholds_new(const struct model *m, const struct corpus *c, struct pool *p
     struct collect k = { .t = t, .m = m, .pool = pool };
     struct forward *f = NULL;
     if (t)
-        *t = (struct thresholds){ .n_layers = m->h.n_layers, .n_ff = m->h.n_ff, .act = m->h.act, .n_tokens = c->n_tokens,
+        *t = (struct thresholds){ .h = m->h, .n_tokens = c->n_tokens,
                                   .unit = calloc(layers * n_ff, sizeof *t->unit), .counts = calloc(layers, sizeof *t->counts) };
     if (n * n_ff > UINT32_MAX)
         r = err_set(e, ERR_LIMIT, "thresholds from %zu tokens, more than the limit of %zu with %zu neurons", n, UINT32_MAX / n_ff, n_ff);
@@ -170,7 +185,7 @@ int thresholds_new(const struct model *m, const struct corpus *c, struct pool *p
         r = forward_new(m, pool, longest(c), &f, e);
     progress_init(&k.progress, "thresholds", "layers", (uint64_t)layers);
     if (r == 0) {
-        const struct forward_probe probe = { .ctx = &k, .gates = gates };
+        const struct forward_probe probe = { .ctx = &k, .layer = next_layer, .gates = gates };
         const struct forward_run run = { .tokens = c->tokens, .starts = c->starts, .n_sequences = (size_t)c->n_sequences,
                                          .on_layer = on_layer, .ctx = &k, .probe = &probe };
         r = forward_run(f, &run, e);
@@ -198,7 +213,7 @@ void thresholds_free(struct thresholds *t)
 static float tau_of(const struct thresholds *t, int layer, double share)
 {
     uint64_t sum = 0;
-    double want = share * (double)t->n_tokens * (double)t->n_ff;
+    double want = share * (double)t->n_tokens * model_n_ff(&t->h, layer);
     uint32_t b = 0;
     while (b < BINS - 1 && (double)(sum + t->counts[layer][b]) <= want)
         sum += t->counts[layer][b++];
@@ -210,10 +225,11 @@ static float tau_of(const struct thresholds *t, int layer, double share)
 
 void thresholds_at(const struct thresholds *t, double share, float *out)
 {
-    for (int l = 0; l < t->n_layers; l++) {
+    memset(out, 0, (size_t)t->h.n_layers * (size_t)t->h.n_ff * sizeof *out); /* of neurons that wider layers have */
+    for (int l = 0; l < t->h.n_layers; l++) {
         double tau = (double)tau_of(t, l, share);
-        for (int i = 0; i < t->n_ff; i++) {
-            size_t at = (size_t)l * (size_t)t->n_ff + (size_t)i;
+        for (int i = 0; i < model_n_ff(&t->h, l); i++) {
+            size_t at = (size_t)l * (size_t)t->h.n_ff + (size_t)i;
             double x = t->unit[at] > 0 ? tau / (double)t->unit[at] : tau > 0 ? FLT_MAX : 0;
             out[at] = x < FLT_MAX ? (float)x : FLT_MAX;
         }

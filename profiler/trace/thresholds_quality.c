@@ -34,11 +34,11 @@ static int next_layer(void *ctx, int layer, struct err *e)
 static void gates(void *ctx, int block, size_t token, float *gate, float *up)
 {
     struct quality *q = ctx;
-    size_t v = token / q->n, n_ff = (size_t)q->m->h.n_ff;
+    size_t v = token / q->n, n_ff = (size_t)model_n_ff(&q->m->h, q->layer);
     uint32_t fired = (uint32_t)n_ff;
     (void)block, (void)up;
     if (v) {
-        nn_silence(gate, q->thresholds[v] + (size_t)q->layer * n_ff, (int)n_ff, q->m->h.act);
+        nn_silence(gate, q->thresholds[v] + (size_t)q->layer * (size_t)q->m->h.n_ff, (int)n_ff, q->m->h.act);
         for (size_t i = 0; i < n_ff; i++)
             fired -= !nn_is_open(gate[i], 1);
     }
@@ -107,6 +107,9 @@ int thresholds_measure(const struct thresholds *t, const struct model *m, const 
 {
     struct quality q = { .m = m, .pool = pool, .n_variants = 1 + n };
     size_t all = (size_t)m->h.n_layers * (size_t)m->h.n_ff;
+    double neurons = 0;
+    for (int l = 0; l < m->h.n_layers; l++)
+        neurons += model_n_ff(&m->h, l);
     int r = compare_init(&q.compare, pool, q.n_variants, m->h.n_vocab, e);
     for (int v = 1; v <= n && r == 0; v++) {
         if (!(q.thresholds[v] = malloc(all * sizeof *q.thresholds[v])))
@@ -119,7 +122,7 @@ int thresholds_measure(const struct thresholds *t, const struct model *m, const 
     for (int v = 1; v <= n && r == 0; v++) {
         const struct compare_variant *x = &q.compare.v[v];
         double tokens = (double)q.compare.tokens, with_next = (double)q.compare.with_next;
-        out[v - 1] = (struct thresholds_quality){ .share = share[v - 1], .density = (double)q.active[v] / (tokens * (double)all),
+        out[v - 1] = (struct thresholds_quality){ .share = share[v - 1], .density = (double)q.active[v] / (tokens * neurons),
                                                   .kl_mean = x->kl / tokens, .kl_max = x->kl_max, .top1 = (double)x->same / tokens,
                                                   .perplexity = exp(x->nll / with_next),
                                                   .perplexity_full = exp(q.compare.v[0].nll / with_next), .n_tokens = q.compare.tokens };

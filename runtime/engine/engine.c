@@ -56,9 +56,8 @@ static void take_scratch(struct engine *g)
     g->pipe_memory = (struct pipeline_memory){ .reads = scratch(g, s->reads), .gather = scratch(g, s->gather),
                                                .entries = scratch(g, (uint64_t)s->blocks * s->entries),
                                                .predict = s->predict ? scratch(g, s->predict) : NULL };
-    if (g->h.n_experts > 0 || g->h.n_ff_lead > 0)
-        g->mix = scratch(g, s->hidden);
     if (g->h.n_experts > 0) {
+        g->mix = scratch(g, s->hidden);
         g->picked = scratch(g, s->picked);
         g->sums = scratch(g, s->picked);
         g->picked_q8 = scratch(g, s->picked_act);

@@ -180,7 +180,7 @@ static void add_dense(const struct engine *g, struct piece *to, int *n)
                 add_matrix(dense_at(&g->weights, (enum model_role)of->role, l), of->times ? of->times : 1, to, n);
         }
     for (int i = 0; i < model_depth(&g->h); i++) {
-        size_t bytes = (size_t)g->n_blocks * (size_t)g->shapes->n_ff * sizeof(float);
+        size_t bytes = (size_t)g->n_blocks * (size_t)model_n_ff(&g->h, i) * sizeof(float);
         const float *const all[] = { g->biases[i].gate, g->biases[i].up, g->biases[i].silence };
         for (int k = 0; k < 3; k++)
             if (all[k])

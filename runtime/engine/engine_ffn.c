@@ -387,8 +387,6 @@ static int ffn_lead(struct engine *g, int layer, int n, struct err *e)
     memset(g->mix, 0, (size_t)n * (size_t)g->h.d_model * sizeof *g->mix);
     if (r < 0 || (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
         return r;
-    if (g->h.post_norms && (r = g->dense->backend->norm(g->dense, layer, DENSE_NORM_FFN_POST, g->mix, n, g->mix, e)) < 0)
-        return r;
     return engine_add_residual(g, g->mix, n, e);
 }
 

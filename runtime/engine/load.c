@@ -151,7 +151,7 @@ static int load_one(struct engine *g, const struct budget_model *m, enum model_r
                        model_role_name(d->role), layer, quant_traits(d->type)->name);
     to->data = data;
     const float *v = (const float *)(const void *)data;
-    int bad = role == MODEL_FFN_THRESHOLD ? model_bad_threshold(v, g->h.n_ff) : -1;
+    int bad = role == MODEL_FFN_THRESHOLD ? model_bad_threshold(v, model_n_ff(&g->h, layer)) : -1;
     return bad < 0 ? 0 : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d: %g at %d; a number from 0 on is needed", p->file.path,
                                  model_role_name(role), layer, (double)v[bad], bad);
 }

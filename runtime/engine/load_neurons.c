@@ -30,8 +30,8 @@ struct run {
 
 static uint32_t neurons_before(const struct run *h, uint32_t unit)
 {
-    uint64_t n = (uint64_t)unit * h->lp->neurons_per_unit;
-    return n > (uint64_t)h->g->shapes->n_ff ? (uint32_t)h->g->shapes->n_ff : (uint32_t)n;
+    uint64_t n = (uint64_t)unit * h->lp->neurons_per_unit, all = (uint64_t)layout_of(h->g->shapes, h->layer)->n_ff;
+    return (uint32_t)(n > all ? all : n);
 }
 
 static uint64_t offset_of(const struct run *h, uint32_t unit)

@@ -170,7 +170,7 @@ int verify_range(const struct verifier *v, int layer, int block, uint32_t range,
     size_t at = (size_t)layer * (size_t)v->n_blocks + (size_t)block, row = v->predictors[at].row2;
     const struct verify_predictor q = verify_predictor_of(v, layer, block);
     const struct pack_predictor *x = section_of(v, layer, block);
-    uint32_t first = q.always + range * q.range, n_ff = (uint32_t)v->pack->shapes.n_ff;
+    uint32_t first = q.always + range * q.range, n_ff = (uint32_t)layout_of(&v->pack->shapes, layer)->n_ff;
     const struct subject s = { .v = v, .layer = layer, .block = block, .from = first,
                                .to = n_ff - first < q.range ? n_ff : first + q.range };
     uint64_t numbers = sizeof(float) * (uint64_t)predict_numbers(x->has_bias, x->two_sided);

@@ -279,9 +279,9 @@ int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int 
 static void add_counts(struct pipeline *p, int n)
 {
     const struct counts c = scheduler_counts(p->s);
-    uint64_t possible = (uint64_t)n * (uint64_t)p->c.shapes->n_ff;
+    uint64_t possible = 0;
     for (int i = 0; i < n; i++)
-        possible -= scheduler_block(p->s, i)->beside + (uint64_t)p->c.shapes->n_ff - scheduler_block(p->s, i)->rest;
+        possible += (uint64_t)scheduler_block(p->s, i)->rest - scheduler_block(p->s, i)->beside;
     struct pipeline_stats *s = &p->stats;
     s->verified.bytes += c.verified.bytes;
     s->verified.ns += c.verified.ns;

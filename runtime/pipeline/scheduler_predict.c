@@ -92,7 +92,7 @@ void prediction_reset(struct pass *p)
 {
     const struct pipeline_config *c = p->b.c;
     struct predicted *d = &p->b.pred;
-    uint32_t n_ff = (uint32_t)c->shapes->n_ff;
+    uint32_t n_ff = (uint32_t)p->b.shape->n_ff;
     d->on = p->s->predicted && c->predictors && c->predictor[p->b.layer] >= 0;
     p->begun = !d->on;
     p->listed = 0;

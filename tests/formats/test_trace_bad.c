@@ -127,14 +127,15 @@ static void set_u64(const char *group, const char *name, uint64_t v)
     H5Fclose(f);
 }
 
-static void set_format(const char *text)
+static void set_text(const char *group, const char *name, const char *text)
 {
     hid_t f = open_again(), type = H5Tcopy(H5T_C_S1), sp = H5Screate(H5S_SCALAR);
     H5Tset_size(type, strlen(text));
     H5Tset_strpad(type, H5T_STR_NULLPAD);
     H5Tset_cset(type, H5T_CSET_UTF8);
-    H5Adelete_by_name(f, "/", "format", H5P_DEFAULT);
-    hid_t a = H5Acreate2(f, "format", type, sp, H5P_DEFAULT, H5P_DEFAULT);
+    if (H5Aexists_by_name(f, group, name, H5P_DEFAULT) > 0)
+        H5Adelete_by_name(f, group, name, H5P_DEFAULT);
+    hid_t a = H5Acreate_by_name(f, group, name, type, sp, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     H5Awrite(a, type, text);
     H5Aclose(a), H5Sclose(sp), H5Tclose(type), H5Fclose(f);
 }
@@ -160,9 +161,9 @@ static void liars(void)
     lie("revision", "revision 9");
     set_u64("/", "feature_incompat", 1ull << 63);
     lie("a feature that is not known", "needs features that this build lacks: bits 8000000000000000");
-    set_format("thermocline-trace");
+    set_text("/", "format", "thermocline-trace");
     lie("a trace of before", "made by a version before 0.2.0; make it again with 'thermo-profile trace'");
-    set_format("thermo-plan");
+    set_text("/", "format", "thermo-plan");
     lie("another format", "is an HDF5 file, but no trace");
     set_u64("/model", "n_layers", 1u << 20);
     lie("layers beyond the limit", "n_layers");
@@ -277,6 +278,54 @@ static void thresholds(void)
     flips();
 }
 
+/* Layers of several widths, the second of which counts neurons that it lacks. */
+static void widths(void)
+{
+    enum { LESS = SAMPLE_FF - 8 };
+    uint64_t counts[SAMPLE_FF];
+    struct trace *t = NULL;
+    char text[64];
+    free(bytes);
+    bytes = NULL;
+    sample_init(&s, 0, 0, 1);
+    for (int l = 0; l < SAMPLE_LAYERS; l++)
+        s.info.h.widths[l] = l == 1 ? LESS : SAMPLE_FF;
+    for (int i = 0; i < s.info.n_tensors; i++) {
+        struct trace_tensor *x = &s.tensors[i];
+        if (x->layer != 1 || x->n_dims != 2)
+            continue;
+        x->dims[x->role != MODEL_FFN_DOWN] = LESS;
+        x->bytes = x->dims[0] * x->dims[1] * 4;
+    }
+    CHECK(!sample_write(&s, good, 4, &content, &e) && !file_slurp(good, 64 << 20, &bytes, &n_bytes, &e));
+    if (!bytes)
+        return;
+    CHECK_MSG(!trace_open(good, &t, &e), "%s", e.msg);
+    if (t) {
+        CHECK(!memcmp(trace_info(t)->h.widths, s.info.h.widths, sizeof s.info.h.widths));
+        CHECK(!trace_counts(t, 0, 0, counts, NULL, &e) && trace_counts(t, 1, 0, counts, NULL, &e) == ERR_FORMAT);
+        CHECK_MSG(strstr(e.msg, "'/layers/0001/counts' counts neuron"), "%s", e.msg);
+    }
+    trace_close(t);
+    const char *const lies[] = { " ", "1", "one two", "-1 2", "32 0", "32 2000000" };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        set_text("/model", "widths", lies[i]);
+        lie(lies[i], "widths");
+    }
+    snprintf(text, sizeof text, "%d %d", SAMPLE_FF, SAMPLE_FF);
+    set_text("/model", "widths", text);
+    lie("widths that do not differ", "widths, n_ff");
+    snprintf(text, sizeof text, "%d %d", SAMPLE_FF, LESS - 1);
+    set_text("/model", "widths", text);
+    lie("widths that the tensors do not have", "ffn_gate of layer 1");
+    snprintf(text, sizeof text, "%d %d", SAMPLE_FF, LESS + 1000);
+    set_text("/model", "widths", text);
+    lie("a width above n_ff", "widths, n_ff");
+    snprintf(text, sizeof text, "%d %d ", SAMPLE_FF, LESS);
+    set_text("/model", "widths", text);
+    lie("more behind the last", "widths");
+}
+
 int main(void)
 {
     test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
@@ -292,6 +341,7 @@ int main(void)
         flips();
         liars();
         thresholds();
+        widths();
     }
     free(bytes);
     unlink(good), unlink(bad), rmdir(dir);

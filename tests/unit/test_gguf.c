@@ -410,7 +410,7 @@ static void added(void)
         for (int i = 0; i < 2 && n == 3; i++)
             CHECK(gguf_read(g, gguf_tensor(g, names[i]), 0, values[i], sizeof got, &e) == 0);
         if (n == 1) {
-            CHECK(gguf_add_vectors(g, 2, names, 12, values[0], &e) == 0 && g->n_tensors == 3);
+            CHECK(gguf_add_vectors(g, 2, names, 12, NULL, values[0], &e) == 0 && g->n_tensors == 3);
             const struct gguf_tensor *t = gguf_tensor(g, "z");
             CHECK(t && t == &g->tensors[2] && gguf_read(g, t, 0, got, sizeof got, &e) == 0 && !memcmp(got, values[1], sizeof got));
             CHECK(t && gguf_read(g, t, 40, got, 8, &e) == 0 && !memcmp(got, &values[1][10], 8));
@@ -421,7 +421,7 @@ static void added(void)
     CHECK(hash_equal(in_file, in_memory));
     struct gguf *g;
     const char there[1][64] = { "o" };
-    CHECK(gguf_open(in_dir("added.gguf"), &g, &e) == 0 && gguf_add_vectors(g, 1, there, 12, values[0], &e) == ERR_FORMAT &&
+    CHECK(gguf_open(in_dir("added.gguf"), &g, &e) == 0 && gguf_add_vectors(g, 1, there, 12, NULL, values[0], &e) == ERR_FORMAT &&
           strstr(e.msg, "'o' occurs twice"));
     gguf_close(g);
     unlink(in_dir("added.gguf"));

@@ -30,8 +30,8 @@ static const struct family {
         .value_dim = 8 } },
     { "gemma4", 96, "attn_norm attention add ffn_norm route ffn scale",
       { BASE, EXPERTS, .n_ff_shared = 96, .expert_norms = 1, .post_norms = 1, .out_scale = 1, .values_optional = 1 } },
-    { "gemma4-e", 128, "attn_norm attention add ffn_norm ffn layer_embd scale", /* the last layer is the first block */
-      { BASE, .n_lead = 2, .n_ff_lead = 128, .shared_kv = 3, .layer_embd = 8, .window = 8, .window_period = 3, .period_offset = 1,
+    { "gemma4-e", 64, "attn_norm attention add ffn_norm ffn layer_embd scale",
+      { BASE, .widths = { 48, 48, 96, 96 }, .shared_kv = 3, .layer_embd = 8, .window = 8, .window_period = 3, .period_offset = 1,
         .post_norms = 1, .out_scale = 1, .qk_norm = MODEL_QK_NORM_HEAD } },
     { "falcon", 64, "attn_norm_2 attention attn_norm add ffn", { BASE, .parallel = 1, .layer_norm = 1, .ffn_up = MODEL_FFN_UP_UNGATED } },
     { "opt", 64, "attn_norm attention add ffn_norm ffn", { BASE, .layer_norm = 1, .n_positions = 258, .thresholds = 1 } },

@@ -165,6 +165,34 @@ static void kinds(void)
     CHECK(layout_derive(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "layer 3"));
 }
 
+/* Layers of several widths, with types that differ or not: each has the shape of a model of its width. */
+static void widths(void)
+{
+    const uint32_t t[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0 }, odd[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_F16 };
+    const int wide[5] = { 640, 640, 96, 640, 96 }, none[5] = { 0 }, wrong[5] = { 640, 641, 640, 640, 640 };
+    struct layout l, uniform;
+    struct layout_shapes s;
+    struct layout_shape one;
+    struct err e;
+    layout_default(&l, LAYOUT_SPLIT, t);
+    layout_default(&uniform, LAYOUT_SPLIT, t);
+    CHECK(layout_set_widths(&l, none, 5, &e) == 0 && l.n_kinds == 1);
+    CHECK(layout_set_widths(&l, wide, 5, &e) == 0 && l.n_kinds == 2 && l.n_layers == 5 && l.kind[1] == 0 && l.kind[4] == 1);
+    CHECK(hash_equal(layout_hash(&l), layout_hash(&uniform)) && !layout_types_differ(&l) && layout_usual_kind(&l) == 0);
+    CHECK(layout_derive(&l, 256, 640, &s, &e) == 0 && s.n_ff == 640 && s.n_clusters == 10);
+    CHECK(layout_derive_one(&uniform, 256, 96, &one, &e) == 0 && layout_of(&s, 2)->n_ff == 96 && layout_of(&s, 2)->n_clusters == 2);
+    CHECK(!memcmp(layout_of(&s, 4)->part, one.part, sizeof one.part));
+    CHECK(!memcmp(layout_of(&s, 4)->segment_bytes, one.segment_bytes, sizeof one.segment_bytes));
+    CHECK(layout_neurons_before(&s, 3) == 2 * 640 + 96 && layout_clusters_before(&s, 5) == 3 * 10 + 2 * 2);
+    CHECK(layout_most_units(&s, 0) == 10 && layout_largest(&s) == layout_of(&s, 0));
+    CHECK(layout_alternate(&l, odd, 5, &e) == 0 && l.n_ff[0] == 0 && layout_usual_kind(&l) == 0);
+    const struct hash128 alternate = layout_hash(&l);
+    CHECK(layout_set_widths(&l, wide, 5, &e) == 0 && l.n_kinds == 3 && hash_equal(layout_hash(&l), alternate));
+    CHECK(layout_types_differ(&l) && layout_types_of(&l, 2) == 0 && layout_usual_kind(&l) == 0);
+    CHECK(layout_set_widths(&uniform, wrong, 5, &e) == 0 && layout_derive(&uniform, 256, 640, &s, &e) == ERR_LIMIT &&
+          strstr(e.msg, "FFNs of 641 neurons, the widest has 640"));
+}
+
 /* Tiles are clusters of at most 256 neurons, or neurons where Down has a float type; the last one is what is left. Larger clusters are
  * units of several tiles, of float types too. */
 static void tiles(void)
@@ -256,6 +284,7 @@ static void many_kinds(void)
 int main(void)
 {
     kinds();
+    widths();
     many_kinds();
     without_gate();
     tiles();

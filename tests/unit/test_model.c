@@ -513,6 +513,8 @@ static const uint8_t gemma_windows[7] = { 1, 1, 1, 1, 1, 0, 1 }, gemma_uneven[7]
 static const uint32_t gemma_kv[7] = { 8, 8, 8, 8, 8, 2, 8 }, gemma_kv_uneven[7] = { 8, 8, 4, 8, 8, 2, 8 };
 
 /* Hyper-parameters of a small Gemma 4 with these arrays; key: one that is edited. */
+static const uint32_t *gemma_ff; /* feed_forward_length of each layer; NULL: one of all */
+
 static int gemma4(const uint8_t windows[7], const uint32_t kv[7], const char *key, uint32_t value, struct model_hparams *h)
 {
     static const struct { const char *key; uint32_t value; } keys[] = {
@@ -525,6 +527,7 @@ static int gemma4(const uint8_t windows[7], const uint32_t kv[7], const char *ke
     const struct gguf_key arrays[] = {
         { "gemma4.attention.sliding_window_pattern", GGUF_ARRAY, GGUF_BOOL, 7, windows, 7 },
         { "gemma4.attention.head_count_kv", GGUF_ARRAY, GGUF_U32, 7, kv, 28 },
+        { "gemma4.feed_forward_length", GGUF_ARRAY, GGUF_U32, 7, gemma_ff, 28 },
     };
     struct gguf_writer *w;
     struct gguf *g;
@@ -536,9 +539,11 @@ static int gemma4(const uint8_t windows[7], const uint32_t kv[7], const char *ke
     tiny_check(gguf_writer_f32(w, "gemma4.attention.layer_norm_rms_epsilon", 1e-6f, &e), &e);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         snprintf(name, sizeof name, "gemma4.%s", keys[i].key);
+        if (gemma_ff && !strcmp(keys[i].key, "feed_forward_length"))
+            continue;
         tiny_check(gguf_writer_u32(w, name, key && !strcmp(key, keys[i].key) ? value : keys[i].value, &e), &e);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 + (gemma_ff != NULL); i++)
         tiny_check(gguf_writer_kv_raw(w, &arrays[i], &e), &e);
     tiny_check(gguf_writer_bool(w, "thermocline.tied_output", 1, &e), &e);
     tiny_check(gguf_writer_blob(w, &b, &len, &e), &e);
@@ -585,6 +590,30 @@ static void kinds(void)
           says("per_layer_input' is"));
     CHECK(gemma4(gemma_windows, gemma_kv, "rope.dimension_count_swa", 32, &h) == ERR_FORMAT && says("dimension_count_swa' is 32"));
     CHECK(gemma4(gemma_windows, gemma_kv, "attention.value_length", 16, &h) == ERR_UNSUPPORTED && says("value_length' is 16"));
+}
+
+/* FFNs of several widths are each layer's own; of one width they are as if the key had one value. */
+static void widths(void)
+{
+    static const uint32_t two[7] = { 48, 48, 96, 96, 96, 32, 96 }, same[7] = { 96, 96, 96, 96, 96, 96, 96 }, none[7] = { 96, 0, 96, 96 };
+    struct model_hparams h, own;
+    uint64_t d[4];
+    gemma_ff = two;
+    CHECK(gemma4(gemma_windows, gemma_kv, NULL, 0, &h) == 0 && h.n_ff == 96 && h.n_layers == 7 && h.n_lead == 0 && model_widths_fit(&h));
+    CHECK(model_n_ff(&h, 0) == 48 && model_n_ff(&h, 5) == 32 && model_n_ff(&h, 6) == 96 && model_n_ff(&h, -1) == 96);
+    CHECK(model_tensor_shape_at(&h, MODEL_FFN_GATE, 1, d) == 2 && d[1] == 48);
+    CHECK(model_tensor_shape_at(&h, MODEL_FFN_DOWN, 5, d) == 2 && d[0] == 32 && d[1] == 64);
+    own = model_of_layer(&h, 5);
+    CHECK(own.n_ff == 32 && model_n_ff(&own, 5) == 32);
+    own = h, own.widths[3] = 0;
+    CHECK(!model_widths_fit(&own));
+    own = h, own.n_ff = 128;
+    CHECK(!model_widths_fit(&own));
+    gemma_ff = same;
+    CHECK(gemma4(gemma_windows, gemma_kv, NULL, 0, &h) == 0 && h.n_ff == 96 && !h.widths[0] && model_n_ff(&h, 3) == 96);
+    gemma_ff = none;
+    CHECK(gemma4(gemma_windows, gemma_kv, NULL, 0, &h) == ERR_UNSUPPORTED && says("feed_forward_length' is 0"));
+    gemma_ff = NULL;
 }
 
 /* What was stated about a file stays stated in the metadata of its pack. */
@@ -905,6 +934,7 @@ int main(void)
     wkv_6();
     latent();
     kinds();
+    widths();
     stated();
     powerinfer();
     return test_done();

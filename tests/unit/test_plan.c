@@ -209,6 +209,39 @@ static void mixed_types(void)
     plan_done(&q);
 }
 
+/* FFNs of several widths: three layers, of which the middle one is narrower. */
+static void widths(void)
+{
+    struct plan p, q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    plan_sample(&p);
+    p.widths[0] = p.widths[2] = 200, p.widths[1] = 128;
+    CHECK(layout_set_widths(&p.layout, p.widths, p.n_layers, &e) == 0 && p.layout.n_kinds == 2 &&
+          hash_equal(p.layout_hash, layout_hash(&p.layout)));
+    CHECK(plan_text(&p, &text, &len, &e) == ERR_FORMAT && strstr(e.msg, "hot[1][0][1] is 200; whole clusters of 64, or all 128"));
+    for (int i = 0; i < p.n_limits * 2; i++) {
+        struct plan_batch *b = &p.limits[i / 2].batches[i % 2];
+        for (int k = 4; k < 8; k++)
+            b->hot[k] = b->hot[k] > 128 ? 128 : b->hot[k];
+    }
+    CHECK_MSG(plan_text(&p, &text, &len, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"widths\": [200, 128, 200]\n") && !strstr(text, "exceptions"));
+    CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q) && plan_n_ff(&q, 1) == 128, "%s", e.msg);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[200, 64, 200]", &e), "or all 64 neurons"));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[128, 128, 128]", &e), "n_ff, 200, is the greatest"));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[200, 200, 200]", &e), "they differ"));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[200, 128, 300]", &e), "n_ff, 200, is the greatest"));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[200, 128]", &e), "widths has 2 elements; 3 are needed"));
+    CHECK(strstr(said_of(text, "[200, 128, 200]", "[200, 0, 200]", &e), "widths[1] is 0; 1.."));
+    free(text);
+    free(again);
+    plan_done(&p);
+    plan_done(&q);
+}
+
 /* Tiles: with dense mode alone. */
 static void tiles(void)
 {
@@ -630,6 +663,7 @@ static void check_order(const struct plan_object *of)
 int main(void)
 {
     mixed_types();
+    widths();
     tiles();
     check_ahead();
     struct plan p, q;

@@ -42,6 +42,7 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
     for (int i = 0; i < m->n_layers && form != LAYOUT_TILES; i++)
         to.type[i][LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : down_type_of(m, m->type[i][LAYOUT_DOWN], down_type);
     int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])to.type, m->n_layers, e);
+    r = r < 0 ? r : layout_set_widths(&l, m->h->widths, m->n_layers, e);
     if (r == 0 && form == LAYOUT_TILES && layouts_requantises(m))
         l.cluster_neurons = LAYOUT_TILE;
     if (m->h->fold)

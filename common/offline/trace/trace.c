@@ -13,6 +13,7 @@
 #include "common/plan/budget.h"
 #include "common/plan/layout.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,23 @@ static int bad(const struct trace *t, struct err *e, const char *what)
 }
 
 /* ---- opening ---- */
+
+static int get_by_layer(struct trace *t, const struct trace_field *f, int *out, struct err *e)
+{
+    char text[TRACE_BY_LAYER_TEXT], *at = text;
+    int n = t->info.h.n_layers, ok = n <= MODEL_MAX_BLOCKS, r = trace_h5_has_attr(&t->h5, f->group, f->name, e);
+    if (r <= 0 || (r = trace_h5_get_text(&t->h5, f->group, f->name, text, sizeof text, e)) < 0)
+        return r;
+    for (int l = 0; l < n && ok; l++) {
+        char *end = at;
+        unsigned long v = isdigit((unsigned char)*at) ? strtoul(at, &end, 10) : 0;
+        ok = end > at && v >= f->min && v <= f->max && *end == (l + 1 < n ? ' ' : '\0');
+        out[l] = ok ? (int)v : 0;
+        at = end + 1;
+    }
+    return ok ? 0 : err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no list of %d numbers from %llu to %llu", t->info.path, f->name,
+                            f->group, n, (unsigned long long)f->min, (unsigned long long)f->max);
+}
 
 static int get_field(struct trace *t, const struct trace_field *f, struct err *e)
 {
@@ -74,6 +92,7 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
             return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no hash: '%s'", t->info.path, f->name,
                            f->group, text);
         break;
+    case TRACE_FIELD_BY_LAYER: r = get_by_layer(t, f, p, e); break;
     }
     return r;
 }
@@ -265,7 +284,7 @@ static int check_ffn(const struct trace *t, struct err *e)
         for (int i = 0; i < (h->thresholds ? 4 : 3); i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
             uint64_t want[4];
-            if (!x || model_tensor_shape(h, roles[i], want) < 0 || memcmp(want, x->dims, sizeof want))
+            if (!x || model_tensor_shape_at(h, roles[i], l, want) < 0 || memcmp(want, x->dims, sizeof want))
                 return err_set(e, ERR_FORMAT,
                                "'%s': tensor %s of layer %d is missing or does not have the dimensions that n_ff and d_model give it",
                                t->info.path, model_role_name(roles[i]), l);
@@ -473,11 +492,22 @@ int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, str
     return trace_read_rows(t, TRACE_SET_TOKENS, 0, first, n, ids, e);
 }
 
+/* Of neurons that wider layers have nothing is counted. */
+static int check_width(const struct trace *t, enum trace_set s, int layer, const uint64_t *counts, struct err *e)
+{
+    for (int i = model_n_ff(&t->info.h, layer); i < t->info.h.n_ff; i++)
+        if (counts[i])
+            return err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/%s' counts neuron %d of %d", t->info.path, layer,
+                           trace_set_specs[s].name, i, model_n_ff(&t->info.h, layer));
+    return 0;
+}
+
 int trace_counts(struct trace *t, int layer, int block, uint64_t *counts, uint64_t *n_tokens, struct err *e)
 {
     uint64_t first[2] = { (uint64_t)block, 0 }, count[2] = { 1, (uint64_t)t->info.h.n_ff };
     int r = check_block(t, block, e);
-    if (r < 0 || (r = trace_read(t, TRACE_SET_COUNTS, layer, first, count, counts, e)) < 0)
+    if (r < 0 || (r = trace_read(t, TRACE_SET_COUNTS, layer, first, count, counts, e)) < 0 ||
+        (r = check_width(t, TRACE_SET_COUNTS, layer, counts, e)) < 0)
         return r;
     return n_tokens ? trace_read_rows(t, TRACE_SET_ROUTED, layer, (uint64_t)block, 1, n_tokens, e) : 0;
 }
@@ -486,7 +516,8 @@ int trace_gate_counts(struct trace *t, int layer, int block, uint64_t *counts, s
 {
     uint64_t first[2] = { (uint64_t)block, 0 }, count[2] = { 1, (uint64_t)t->info.h.n_ff };
     int r = check_block(t, block, e);
-    return r < 0 ? r : trace_read(t, TRACE_SET_GATE_COUNTS, layer, first, count, counts, e);
+    r = r < 0 ? r : trace_read(t, TRACE_SET_GATE_COUNTS, layer, first, count, counts, e);
+    return r < 0 ? r : check_width(t, TRACE_SET_GATE_COUNTS, layer, counts, e);
 }
 
 static int check_batch(const struct trace *t, enum trace_batch_kind kind, int size_index, int block, struct err *e)
@@ -504,7 +535,7 @@ int trace_batch_counts(struct trace *t, enum trace_batch_kind kind, int size_ind
         return r;
     uint64_t first[3] = { (uint64_t)size_index, (uint64_t)block, 0 }, count[3] = { 1, 1, (uint64_t)t->info.h.n_ff };
     enum trace_set s = kind == TRACE_BATCH_SEQUENCES ? TRACE_SET_BATCH_SEQ : TRACE_SET_BATCH_CONS;
-    if ((r = trace_read(t, s, layer, first, count, counts, e)) < 0)
+    if ((r = trace_read(t, s, layer, first, count, counts, e)) < 0 || (r = check_width(t, s, layer, counts, e)) < 0)
         return r;
     if (n_batches)
         *n_batches = t->info.n_batches[kind][size_index];

@@ -40,6 +40,7 @@ const struct trace_field trace_fields[] = {
 #define SPARE(name, least, most) { "/model", #name, TRACE_FIELD_OPT_INT, AT(h.name), 0, least, most },
 #define REAL(name) { "/model", #name, TRACE_FIELD_F32, AT(h.name), 0, 0, 0 },
 #define LETTERS(name) { "/model", #name, TRACE_FIELD_OPT_TEXT, AT(h.name), LEN(h.name), 0, 0 },
+#define BY_LAYER(name, least, most) { "/model", #name, TRACE_FIELD_BY_LAYER, AT(h.name), 0, least, most },
 #include "common/model/hparams.def"
     { "/model", "pre", TRACE_FIELD_OPT_TEXT, AT(pre), LEN(pre), 0, 0 },
     { "/model", "vocab_text_bytes", TRACE_FIELD_U64, AT(vocab_text_bytes), 0, 0, COUNT_MAX },

@@ -7,10 +7,13 @@
 
 #include <stddef.h>
 
-/* OPT_INT: written when it is not 0, and 0 when it is not there; OPT_TEXT likewise, of an empty one. */
+#define TRACE_BY_LAYER_TEXT (8 * MODEL_MAX_BLOCKS) /* numbers up to MODEL_MAX_DIM */
+
+/* OPT_INT: written when it is not 0, and 0 when it is not there; OPT_TEXT likewise, of an empty one; BY_LAYER: int[n_layers] as text with
+ * blanks between them, likewise where the first is 0. */
 enum trace_field_kind {
     TRACE_FIELD_INT, TRACE_FIELD_OPT_INT, TRACE_FIELD_U64, TRACE_FIELD_F32, TRACE_FIELD_TEXT, TRACE_FIELD_OPT_TEXT,
-    TRACE_FIELD_HASH
+    TRACE_FIELD_HASH, TRACE_FIELD_BY_LAYER
 };
 
 struct trace_field {

@@ -76,7 +76,8 @@ static int check_pair(const struct merge *m, int i, struct err *e)
         return r;
     /* The same weights with another reading of them would have other shapes. */
     if (a->h.n_layers != b->h.n_layers || a->h.d_model != b->h.d_model || a->h.n_ff != b->h.n_ff ||
-        a->h.n_experts != b->h.n_experts || a->h.n_experts_used != b->h.n_experts_used)
+        memcmp(a->h.widths, b->h.widths, sizeof a->h.widths) || a->h.n_experts != b->h.n_experts ||
+        a->h.n_experts_used != b->h.n_experts_used)
         return err_set(e, ERR_MISMATCH, "'%s' and '%s' differ in hyper-parameters", a->path, b->path);
     return 0;
 }

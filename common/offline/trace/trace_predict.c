@@ -123,7 +123,7 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
                                        .n_train = t->u[TRAIN][i],
                                        .n_held = t->u[HELD][i],
                                        .n_points = (int)t->u[POINTS][i] };
-        x->bytes = predict_bytes(h->d_model, x->rank, h->n_ff, x->type1, x->type2,
+        x->bytes = predict_bytes(h->d_model, x->rank, model_n_ff(h, x->layer), x->type1, x->type2,
                                  predict_numbers(x->has_bias, x->two_sided));
         for (int k = 0; k < x->n_points; k++) {
             const float *v = t->curve + (i * TRACE_PREDICT_POINTS + (size_t)k) * 4;
@@ -351,11 +351,12 @@ static int all_weights(struct trace_h5_file *f, int write, const struct model_hp
                        struct err *e)
 {
     uint64_t row1 = predict_row1_bytes(x->type1, h->d_model), row2 = predict_row2_bytes(x->type2, x->rank);
+    uint64_t n_ff = (uint64_t)model_n_ff(h, x->layer);
     int r;
     if ((r = weights(f, write, x, "fc1", TRACE_U8, (uint64_t)x->rank, row1, in[0], out[0], e)) < 0 ||
-        (r = weights(f, write, x, "fc2", TRACE_U8, (uint64_t)h->n_ff, row2, in[1], out[1], e)) < 0 || !x->has_bias)
+        (r = weights(f, write, x, "fc2", TRACE_U8, n_ff, row2, in[1], out[1], e)) < 0 || !x->has_bias)
         return r;
-    return weights(f, write, x, "bias", TRACE_F32, (uint64_t)h->n_ff, x->two_sided ? PREDICT_TWO_SIDED : 0, in[2], out[2], e);
+    return weights(f, write, x, "bias", TRACE_F32, n_ff, x->two_sided ? PREDICT_TWO_SIDED : 0, in[2], out[2], e);
 }
 
 int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
@@ -363,7 +364,7 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
 {
     void *const in[3] = { fc1, fc2, bias };
     const void *const none[3] = { NULL, NULL, NULL };
-    size_t numbers = (size_t)p->shape.h.n_ff * (size_t)predict_numbers(1, x->two_sided);
+    size_t numbers = (size_t)model_n_ff(&p->shape.h, x->layer) * (size_t)predict_numbers(1, x->two_sided);
     memset(bias, 0, numbers * sizeof *bias);
     int r = all_weights(&p->h5, 0, &p->shape.h, x, in, none, e);
     for (size_t i = 0; i < numbers && !r; i++)

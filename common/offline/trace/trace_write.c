@@ -25,6 +25,16 @@ struct trace_writer {
     uint8_t *done;              /* likewise */
 };
 
+/* Numbers of the layers, as text: "6144 6144 12288". */
+static int put_by_layer(struct trace_writer *w, const struct trace_field *f, const int *v, struct err *e)
+{
+    char text[TRACE_BY_LAYER_TEXT] = "";
+    size_t len = 0;
+    for (int l = 0; l < w->info->h.n_layers && v[0]; l++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", l ? " " : "", v[l]);
+    return v[0] ? trace_h5_put_text(&w->h5, f->group, f->name, text, e) : 0;
+}
+
 static int put_fields(struct trace_writer *w, struct err *e)
 {
     int r = 0;
@@ -51,6 +61,7 @@ static int put_fields(struct trace_writer *w, struct err *e)
             hash_text(*(const struct hash128 *)p, text);
             r = trace_h5_put_text(&w->h5, f->group, f->name, text, e);
             break;
+        case TRACE_FIELD_BY_LAYER: r = put_by_layer(w, f, p, e); break;
         }
     }
     return r;

@@ -35,7 +35,7 @@ static const char *const protocols[] = { "full", "half", NULL };
 
 struct args {
     struct setup_args setup;
-    const char *file, *ids;
+    const char *file, *ids, *store;
     int ctx, protocol, json, max_windows, against; /* against: 0 exact, -1 nothing */
 };
 
@@ -50,7 +50,7 @@ struct sum {
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + 8] = { 0 };
+    struct opt o[SETUP_OPTIONS + 9] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "file", .short_name = 'f', .type = OPT_STRING, .dest = &a->file, .arg = "FILE", .file = OPT_READ,
@@ -65,6 +65,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "Only the first N windows.", .def = "all" },
         { .name = "against", .type = OPT_CHOICE, .dest = &a->against, .arg = "MODE", .choices = againsts,
           .help = "Compare predicted mode with this one: exact." },
+        { .name = "store", .type = OPT_STRING, .dest = &a->store, .arg = "PLAN", .file = OPT_WRITE,
+          .help = "With --against exact: write the plan with divergence, perplexity and agreement in it, and the text's hash, for "
+                  "'thermo-plan check' to hold against its max_kl." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "One JSON object on stdout." },
     };
     memcpy(o + k, own, sizeof own);
@@ -74,6 +77,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     a->setup.sequences = a->against >= 0 ? 2 : 0;
     if (r == 0 && !a->file == !a->ids)
         return err_set(e, ERR_USAGE, "one of --file and --ids is needed");
+    if (r == 0 && a->store && (a->against < 0 || a->setup.recall > 0))
+        return err_set(e, ERR_USAGE, a->against < 0 ? "--store keeps what --against exact measures" :
+                                     "--store keeps what the plan loses: it goes without --recall");
     return r;
 }
 
@@ -230,6 +236,28 @@ static void print_outcome(const struct args *a, const struct setup *s, const str
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 
+/* The plan with what was measured of the limit that was run. */
+static int store(const struct run *q, const int32_t *ids, struct err *e)
+{
+    const struct sum *t = &q->sum;
+    const char *path = q->s->args.plan;
+    struct plan p;
+    double n = (double)t->scored;
+    int r = plan_read(path, &p, e);
+    if (r < 0)
+        return r;
+    r = err_set(e, ERR_MISMATCH, "plan '%s' has changed meanwhile: nothing is stored in it", path);
+    for (int i = 0; i < p.n_limits; i++)
+        if (p.limits[i].memory_bytes == q->s->limit.memory_bytes && p.limits[i].mode == PLAN_PREDICTED) {
+            p.limits[i].quality = (struct plan_quality){ .tokens = t->scored, .window = q->a->ctx, .kl_mean = t->kl / n,
+                .kl_max = t->kl_max, .top1 = (double)t->same / n, .ppl_ratio = exp((t->nll - t->exact_nll) / n),
+                .text = hash_128(ids, (size_t)t->windows * (size_t)q->a->ctx * sizeof *ids) };
+            r = plan_write(&p, q->a->store, e);
+        }
+    plan_done(&p);
+    return r;
+}
+
 static int open_sessions(struct run *q, struct err *e)
 {
     const struct session_config c = { .cancel = q->a->setup.cancel };
@@ -257,6 +285,8 @@ static int score(const struct args *a, struct setup *s, const int32_t *ids, int 
     progress_done(&bar);
     if ((r == 0 || r == ERR_INTR) && q.sum.scored)
         print_outcome(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
+    if (r == 0 && a->store && q.sum.scored)
+        r = store(&q, ids, e);
     session_done(&q.session);
     session_done(&q.exact);
     report_accel_lost(q.g);
@@ -285,6 +315,8 @@ int cmd_perplexity(int argc, char **argv)
         if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)
             r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode; this is %s mode: pass --mode predicted",
                         plan_mode_name(s.config.mode));
+        else if (a.store && s.other)
+            r = err_set(&e, ERR_USAGE, "--store keeps what the plan loses: it goes without --mode and without another accelerator");
         else if (a.ctx > s.config.choice.context)
             r = err_set(&e, ERR_USAGE, "--ctx %d is larger than the context of %d", a.ctx, s.config.choice.context);
         else if (text.n < a.ctx)

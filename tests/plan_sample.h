@@ -55,6 +55,7 @@ static inline void plan_sample(struct plan *p)
             l->by_layer = 1;
             l->recalls[0] = 0.99, l->recalls[1] = 1, l->recalls[2] = 0.9;
             l->always[1] = 64;
+            l->quality = (struct plan_quality){ 1000, 256, 0.0078125, 2.5, 0.96875, 1.0625, hash_128("text", 4) };
             l->predictor[0] = PREDICT_FFN;
             l->predictor[2] = PREDICT_BLOCK;
         }

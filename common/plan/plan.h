@@ -206,6 +206,16 @@ struct plan_elastic {
     double token_cost, prompt_cost; /* shares of the speed of decoding and of prompts that being in it costs the limit, in [0, 1] */
 };
 
+/* What a limit in predicted mode was measured to lose against exact mode (thermo-run perplexity --against exact --store). */
+struct plan_quality {
+    uint64_t tokens;            /* that were scored; 0: not measured, and the rest is 0 */
+    int window;
+    double kl_mean, kl_max;     /* of the next token's distribution, nats */
+    double top1, ppl_ratio;
+    struct hash128 text;        /* of its token ids, i32 little-endian */
+};
+#define PLAN_QUALITY_FACTOR 1.5 /* of a request's max_kl that another text may show */
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -242,6 +252,7 @@ struct plan_limit {
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     struct plan_prompt prompt;
     struct plan_guesses guesses;
+    struct plan_quality quality;
     int n_alternatives, n_alternative_times; /* the same */
     struct plan_alternative alternatives[PLAN_MAX_ALTERNATIVES];
     int n_batches;

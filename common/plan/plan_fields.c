@@ -258,6 +258,25 @@ static int has_group(const void *object, const void *outer)
     return ((const struct plan_elastic *)object)->group > 0;
 }
 
+static int has_quality(const void *object, const void *outer)
+{
+    (void)outer;
+    return ((const struct plan_quality *)object)->tokens > 0;
+}
+
+static const struct plan_field quality_fields[] = {
+    ROW("kl_max", PLAN_REAL, plan_quality, kl_max, PLAN_BY_SOLVING, "Of any token.", .up_to = HUGE_REAL),
+    ROW("kl_mean", PLAN_REAL, plan_quality, kl_mean, PLAN_BY_SOLVING, "KL(exact, predicted) of the next token's distribution, nats.",
+        .up_to = HUGE_REAL),
+    ROW("ppl_ratio", PLAN_REAL, plan_quality, ppl_ratio, PLAN_BY_SOLVING, "Perplexity over exact mode's.", .up_to = HUGE_REAL),
+    ROW("text", PLAN_HASH, plan_quality, text, PLAN_BY_SOLVING, "XXH3-128 of the text's token ids, 32 bits each, little-endian."),
+    ROW("tokens", PLAN_WHOLE, plan_quality, tokens, PLAN_BY_SOLVING, "That were scored.", .least = 1, .most = INT64_MAX),
+    ROW("top1", PLAN_REAL, plan_quality, top1, PLAN_BY_SOLVING, "Share of tokens with the same likeliest successor.", .up_to = 1),
+    ROW("window", PLAN_WHOLE, plan_quality, window, PLAN_BY_SOLVING, "Tokens of a window, each with an empty KV cache.", .least = 1,
+        .most = MODEL_MAX_CONTEXT),
+};
+TABLE(quality, quality_fields, 0);
+
 static const struct plan_field elastic_fields[] = {
     ROW("group", PLAN_WHOLE, plan_elastic, group, PLAN_BY_SOLVING, "Limits of one number are a group.", .least = 1,
         .most = PLAN_MAX_LIMITS),
@@ -457,6 +476,8 @@ static const struct plan_field promises_fields[] = {
     WITHIN("prompt", prompt_times, plan_limit, prompt, "Of whole prompts of so many tokens, in passes of prefill_chunk: (M27) of "
            "docs/cost-model.md. Time to the first token: attention_ns + ffn_ns + wait_ns + head_ns, linear between two lengths.",
            .when = PLAN_AS_DECIDED, .has = has_prompt),
+    WITHIN("quality", quality, plan_limit, quality, "Predicted mode: what the runtime measured of a text against exact mode (thermo-run "
+           "perplexity --against exact --store). Absent: not measured.", OPTIONAL, .has = has_quality),
 };
 TABLE(promises, promises_fields, sizeof(struct plan_limit));
 

@@ -368,6 +368,11 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + COMPARE_TOLERANCE), l->min_tokens_per_s))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; its min_tokens_per_s is %g",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
+    if (r == 0 && !repricing && l->quality.tokens && p->request.max_kl >= 0 &&
+        l->quality.kl_mean > PLAN_QUALITY_FACTOR * p->request.max_kl)
+        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] was measured to diverge by %g nats on %llu tokens; its max_kl is %g, of "
+                    "which %g times are allowed: solve with a smaller --max-kl", name, li, l->quality.kl_mean,
+                    (unsigned long long)l->quality.tokens, p->request.max_kl, PLAN_QUALITY_FACTOR);
     free(residencies);
     free(is.layers);
     return r;

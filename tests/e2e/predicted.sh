@@ -136,7 +136,31 @@ print(kl, l["recalls"])
 assert len(set(l["recalls"])) > 1 and 0.0002 < kl < 0.006, (kl, l["recalls"])
 PY
 }
+# What was measured is in the plan, which stays what it was, and check holds it against the budget.
+stored()
+{
+    "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --file "$tmp/text" --ctx 64 --against exact --store "$tmp/stored.json" -q \
+        > "$tmp/log" 2>&1 || { cat "$tmp/log"; return 1; }
+    for i in 1 2; do
+        python3 - "$tmp/budget.json" "$tmp/stored.json" "$tmp/budget.kl" $i << 'PY' || return 1
+import json, sys
+a, b, k = (json.load(open(f)) for f in sys.argv[1:4])
+q, kl = b["predictions"]["limits"][0].pop("quality"), k["against"]
+assert a == b and abs(q["kl_mean"] / kl["kl_mean"] - 1) < 1e-5 and q["tokens"] == k["scored"] and q["window"] == 64 and len(q["text"]) == 32, (q, k)
+if sys.argv[4] == "2":
+    q["kl_mean"] = 0.0031
+    b["predictions"]["limits"][0]["quality"] = q
+    json.dump(b, open(sys.argv[2], "w"))
+PY
+    done
+    "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --file "$tmp/text" --ctx 64 --store "$tmp/none.json" -q \
+        > "$tmp/log" 2>&1
+    [ $? -eq 2 ] && [ ! -e "$tmp/none.json" ] && grep -q 'against exact' "$tmp/log" || { cat "$tmp/log"; return 1; }
+    "$BIN/thermo-plan" check "$tmp/stored.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" > "$tmp/log" 2>&1
+    [ $? -eq 4 ] && grep -q 'diverge by 0.0031 nats' "$tmp/log" || { cat "$tmp/log"; return 1; }
+}
 check "a budget of quality: recalls by layer, the same bytes whatever the memory, about what it promises" budget
+check "what was measured is stored in the plan, and check holds it against the budget" stored
 # Below what all predictors take, the planner says which are streamed; the runtime does that and nothing else.
 streams()
 {

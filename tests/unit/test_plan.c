@@ -50,7 +50,11 @@ static int same(const struct plan *a, const struct plan *b)
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
              x->optimal == y->optimal && x->stream_tables == y->stream_tables &&
              x->recall == y->recall && x->by_layer == y->by_layer &&
-             (!x->by_layer || !memcmp(x->recalls, y->recalls, 3 * sizeof *x->recalls)) && !memcmp(x->predictor, y->predictor, 3) &&
+             x->quality.tokens == y->quality.tokens && x->quality.window == y->quality.window &&
+             x->quality.kl_mean == y->quality.kl_mean &&
+             x->quality.kl_max == y->quality.kl_max && x->quality.top1 == y->quality.top1 && x->quality.ppl_ratio == y->quality.ppl_ratio &&
+             hash_equal(x->quality.text, y->quality.text) && (!x->by_layer || !memcmp(x->recalls, y->recalls, 3 * sizeof *x->recalls)) &&
+             !memcmp(x->predictor, y->predictor, 3) &&
              !memcmp(x->always, y->always, 3 * sizeof *x->always) && x->n_coalesce == y->n_coalesce &&
              !memcmp(x->coalesce, y->coalesce, sizeof x->coalesce) &&
              same_alternatives(x, y) && x->n_batches == y->n_batches;
@@ -116,6 +120,7 @@ static void test_rules(void)
     WITH(l->recall, 0.95, "recall is 0.95; the least of its recalls is 0.9");
     WITH(l->recalls[1], 0.0, "recalls[1] is 0");
     WITH(l->recalls[1], 1.5, "recalls[1]");
+    WITH(l->quality.top1, 1.5, "quality.top1");
     WITH(l->coalesce[0].bytes, 65537, "io.joins[0].bytes is 65537");
     WITH(l->coalesce[0].bytes, 4096, "io.joins[0].bytes is 4096");
     WITH(l->coalesce[1].bytes, 65536, "io.joins[1] is not above");

@@ -154,7 +154,7 @@ static int can_fold(const char *name, int layers, const struct model_hparams *h)
         return 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(name + at, kinds[i]))
-            return strncmp(kinds[i], "attn_qkv", 8) || model_is_recurrent(h, layer); /* elsewhere it is made of three */
+            return strncmp(kinds[i], "attn_qkv", 8) || h->mtp || model_is_recurrent(h, layer); /* elsewhere it is made of three */
     return 0;
 }
 

@@ -31,7 +31,8 @@ data = bytearray(g.b[base:])
 
 arch = kv["general.architecture"]
 kind = re.compile(r"output\.weight|blk\.\d+\.(attn_(q|k|v|qkv|gate|output)|ffn_(gate|up|down)|ssm_out)\.weight")
-folded = [t for t in table if kind.fullmatch(t[0])]
+trunk = kv[arch + ".block_count"] - kv.get(arch + ".nextn_predict_layers", 0)  # layers that predict further tokens are not folded
+folded = [t for t in table if kind.fullmatch(t[0]) and not (t[0].startswith("blk.") and int(t[0].split(".")[1]) >= trunk)]
 tied = not any(name == "output.weight" for name, *_ in table)
 draw = random.Random(11)
 widths = sorted({dims[0] for _, dims, *_ in folded})

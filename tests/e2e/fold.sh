@@ -53,6 +53,27 @@ check "qwen3, signs, a tied head" same 64 explicit
 made --ff 128 --type f32 --untied
 check "llama, without signs" same 16 identity
 
+# A layer that predicts further tokens is not folded, and uses the folded embeddings and head of its model.
+further()
+{
+    made --arch qwen35 --head-dim 32 --delta-heads 4 --delta-dim 16 --ff 512 --nextn 1 --untied --type f32 &&
+        python3 tests/e2e/fold.py "$tmp/m.gguf" "$tmp/f.gguf" 32 explicit && packed "$tmp/m.gguf" m && packed "$tmp/f.gguf" f || return
+    for name in m f; do
+        "$BIN/thermo-pack" mtp -q --model "$tmp/$name.gguf" --out "$tmp/$name-mtp.thermo" &&
+            "$B/tests/tools/mtp-guesses" "$tmp/$name.thermo" "$tmp/$name.json" "$tmp/$name-mtp.thermo" 1,65,66,12,200,3,77 2 > "$tmp/$name.guesses" || return
+    done
+    python3 - "$tmp/m.guesses" "$tmp/f.guesses" << 'END'
+import json, statistics, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert a['guesses'] == b['guesses'] and len(a['logits']) == 2
+for x, y in zip(a['logits'], b['logits']):
+    d = max(abs(i - j) for i, j in zip(x, y)) / statistics.pstdev(x)
+    print('largest difference %.2g of the deviation' % d)
+    assert d < 1e-4, d
+END
+}
+check "the guesses of a layer that predicts further tokens" further
+
 # What is folded is the file's to say, not the type's: random blocks are taken for folded weights, and the same ones in F32.
 typed() # TYPE
 {

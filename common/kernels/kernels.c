@@ -9,55 +9,10 @@
 static struct kernels table;
 const struct kernels *kernels = &table;
 
-/* Products of types that have no kernels of their own: a block becomes floats, once for all tokens of a pass, and the tier's dot product
- * is added, block after block. */
-enum { READ_TOKENS = 32 };
-
-static inline void read_row(float *out, size_t out_stride, const uint8_t *row, const uint8_t *x, size_t x_stride, int n_tokens, int n_cols,
-                            const struct quant_traits *q)
-{
-    for (int t0 = 0; t0 < n_tokens; t0 += READ_TOKENS) {
-        int n = n_tokens - t0 < READ_TOKENS ? n_tokens - t0 : READ_TOKENS;
-        float sum[READ_TOKENS] = { 0 }, w[256], v[256];
-        const uint8_t *p = row;
-        for (int c = 0; c < n_cols; c += q->block_elems, p += q->block_bytes) {
-            q->dequant(w, p, (size_t)q->block_elems);
-            for (int t = 0; t < n; t++) {
-                /* activations have no alignment */
-                memcpy(v, x + (size_t)(t0 + t) * x_stride + (size_t)c * sizeof *v, (size_t)q->block_elems * sizeof *v);
-                sum[t] += table.dot_f32(w, v, q->block_elems);
-            }
-        }
-        for (int t = 0; t < n; t++)
-            out[(size_t)(t0 + t) * out_stride] = sum[t];
-    }
-}
-
-#define READ_ROWS(name, TYPE)                                                                                                     \
-    static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x,        \
-                            size_t x_stride, int n_tokens, int n_cols)                                                            \
-    {                                                                                                                             \
-        for (int r = 0; r < n_rows; r++)                                                                                          \
-            read_row(out + r, out_stride, (const uint8_t *)rows + (size_t)r * row_stride, x, x_stride, n_tokens, n_cols,          \
-                     quant_traits(QUANT_##TYPE));                                                                                 \
-    }                                                                                                                             \
-    static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, const void *x, size_t x_stride, \
-                               int n_tokens, int n_cols)                                                                          \
-    {                                                                                                                             \
-        for (int r = 0; r < n_rows; r++)                                                                                          \
-            read_row(out + r, out_stride, rows[r], x, x_stride, n_tokens, n_cols, quant_traits(QUANT_##TYPE));                    \
-    }
-KERNELS_READ_TYPES(READ_ROWS)
-
 void kernels_init(unsigned cpu_mask)
 {
     memset(&table, 0, sizeof table);
     kernels_fill_scalar(&table);
-#define SET_READ(name, TYPE)                           \
-    table.rows[KERNELS_ACT_F32][QUANT_##TYPE] = rows_##name; \
-    table.rows_at[KERNELS_ACT_F32][QUANT_##TYPE] = rows_at_##name;
-    KERNELS_READ_TYPES(SET_READ)
-#undef SET_READ
 #if defined(KERNELS_SCALAR_ALONE)
     (void)cpu_mask;
 #elif defined(__x86_64__)

@@ -4,6 +4,7 @@
 #include "common/kernels/kernels_avx2_impl.h"
 #include "common/kernels/kernels_k_impl.h"
 #include "common/kernels/kernels_avx2_gemm_impl.h"
+#include "common/kernels/kernels_x86_read_impl.h"
 
 PRIM float k_half(const uint8_t *p)
 {
@@ -37,6 +38,17 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     }
 }
 
+PRIM struct kg kg_load(const uint8_t *from)
+{
+    struct kg w;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        w.lo[i] = _mm256_loadu_si256((const void *)(from + 32 * i));
+        w.hi[i] = _mm256_loadu_si256((const void *)(from + 64 + 32 * i));
+    }
+    return w;
+}
+
 /* ---- products with int8: lane r % 2 of vector r / 2 has row r, its bytes, then its four sums ---- */
 
 PRIM int k_start(int offset)
@@ -55,10 +67,10 @@ PRIM struct kg k_unsigned(struct kg w, int offset)
     return w;
 }
 
-/* Of sixteen columns of two rows: sums of pairs. bits: of w, 8: signed, whose pairs fill 16 bits. */
-PRIM __m256i dot_pairs(__m256i w, __m256i x, int bits)
+/* Of sixteen columns of two rows: sums of pairs. w: signed, where there is a table. */
+PRIM __m256i dot_pairs(__m256i w, __m256i x, int offset)
 {
-    return bits == 8 ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x);
+    return offset == K_TABLE ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x);
 }
 
 /* Halves of lanes onto each other: two numbers (four of 16 bits) of a, then of b. A blend instead of a second shuffle, for shuffles and
@@ -121,12 +133,12 @@ PRIM __m256i add_pairs(__m256i a, __m256i b, int bits)
     return bits == 8 ? _mm256_add_epi32(widen_pairs(a), widen_pairs(b)) : _mm256_add_epi16(a, b);
 }
 
-PRIM __m256i dot_half(k_two_fn *two, const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb, __m256i x, int offset, int bits)
+PRIM __m256i dot_half(k_two_fn *two, const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb, __m256i x, int offset)
 {
     __m256i w = two(a, b, g, i, h, nb);
     if (offset == K_SMALL)
         w = _mm256_add_epi8(w, _mm256_set1_epi8((char)k_start(K_SMALL)));
-    return dot_pairs(w, x, bits);
+    return dot_pairs(w, x, offset);
 }
 
 /* Of group g of four rows, the sums of pairs as merge_halves leaves them: ab[h][v], of half h (of the blocks, where sub is 32) and of rows
@@ -148,7 +160,7 @@ PRIM void dot_rows(__m256i ab[2][2][2], k_two_fn *two, const uint8_t *const row[
             for (int v = 0; v < 2; v++) {
                 UNROLL
                 for (int j = 0; j < of; j++) {
-                    const __m256i d = dot_half(two, row[2 * v] + o, row[2 * v + 1] + o, g, i + j, h, nb, y[j], offset, bits);
+                    const __m256i d = dot_half(two, row[2 * v] + o, row[2 * v + 1] + o, g, i + j, h, nb, y[j], offset);
                     p[v][j] = h && sub == 32 ? add_pairs(p[v][j], d, bits) : d;
                 }
                 if (sub == 16) {
@@ -404,11 +416,12 @@ GEMM_FN(32_1_4, 32, 1, 8)
 GEMM_FN(32_1_5, 32, 1, 4)
 GEMM_FN(16_0_4, 16, 0, 4)
 GEMM_FN(16_0_6, 16, 0, 2)
+GEMM_FN(16_0_8, 16, 0, 0)
 GEMM_FN(16_1_4, 16, 1, 4)
 #define GEMM_TILE(ops)                                                                                              \
     ((ops).sub == 32 ? (ops).has_min ? (ops).bits > 4 ? gemm_32_1_5 : gemm_32_1_4 :                                 \
      (ops).bits > 5 ? gemm_32_0_8 : (ops).bits > 4 ? gemm_32_0_5 : gemm_32_0_4 :                                    \
-     (ops).has_min ? gemm_16_1_4 : (ops).bits > 4 ? gemm_16_0_6 : gemm_16_0_4)
+     (ops).has_min ? gemm_16_1_4 : (ops).offset == K_TABLE ? gemm_16_0_8 : (ops).bits > 4 ? gemm_16_0_6 : gemm_16_0_4)
 
 /* ---- groups ---- */
 
@@ -591,10 +604,43 @@ TWO(iq4_nl, _mm256_shuffle_epi8(both((const uint8_t *)quant_iq4_values), TWO_NIB
 TWO(mxfp4, _mm256_shuffle_epi8(both((const uint8_t *)quant_mxfp4_values), TWO_NIBBLES(mxfp4)))
 TWO(q8_0, two_of(a, b, sizeof(struct quant_q8_0), offsetof(struct quant_q8_0, qs) + 16 * (size_t)h, i, nb))
 
+/* ---- types that are read and not written ---- */
+
+#define KERNELS_READ_EIGHTS
+
+PRIM void signs_store(uint8_t signs[32], __m256i s)
+{
+    _mm256_storeu_si256((void *)signs, signs_order(s));
+}
+
+PRIM struct f16x k_times(K16 n, float k)
+{
+    const __m256i lo = _mm256_cvtepi8_epi32(n), hi = _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(n, n));
+    return (struct f16x){ { vf_mul(_mm256_cvtepi32_ps(lo), vf_set1(k)), vf_mul(_mm256_cvtepi32_ps(hi), vf_set1(k)) } };
+}
+
+PRIM void signs_words(uint8_t signs[32], const uint8_t *p, size_t stride)
+{
+    signs_store(signs, signs_sevens(words8(p, stride)));
+}
+
+PRIM void signs_tops(uint8_t signs[32], const uint8_t *p)
+{
+    const __m256i a = _mm256_srli_epi16(_mm256_loadu_si256((const void *)p), 9);
+    const __m256i b = _mm256_srli_epi16(_mm256_loadu_si256((const void *)(p + 32)), 9);
+    signs_store(signs, signs_eighth(_mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8)));
+}
+
+PRIM void signs_bytes(uint8_t signs[32], const uint8_t *p)
+{
+    signs_store(signs, _mm256_loadu_si256((const void *)p));
+}
+
 #include "common/kernels/kernels_simd_k_impl.h"
 
 void kernels_fill_k_avx2(struct kernels *k)
 {
+    quant_iq_codebooks_expand();
     fill_k_f32(k);
     fill_k_q8(k);
 }
@@ -605,6 +651,7 @@ struct gemm_type kernels_avx2_gemm(uint32_t type)
 #define K_CASE(name, TYPE) \
     case QUANT_##TYPE: return gemm_##name();
         KERNELS_Q8_TYPES(K_CASE)
+        KERNELS_READ_TYPES(K_CASE)
     default: return (struct gemm_type){ 0 };
     }
 }

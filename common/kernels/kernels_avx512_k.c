@@ -3,6 +3,7 @@
 
 void kernels_fill_k_avx512(struct kernels *k)
 {
+    quant_iq_codebooks_expand();
     fill_k_f32(k);
     fill_k_q8(k);
 }

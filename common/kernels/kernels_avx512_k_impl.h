@@ -34,6 +34,11 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     _mm512_storeu_si512(to + 64, w.hi);
 }
 
+PRIM struct kg kg_load(const uint8_t *from)
+{
+    return (struct kg){ _mm512_loadu_si512(from), _mm512_loadu_si512(from + 64) };
+}
+
 /* ---- products with int8: lane r of an accumulator has the four sums of row r ---- */
 
 /* Of four rows' sums of fours, each a block in a lane: the blocks' sums, a row in a lane. */
@@ -302,6 +307,7 @@ PRIM struct kg look_up(struct kg w, const int8_t values[16])
     return (struct kg){ _mm512_shuffle_epi8(t, w.lo), _mm512_shuffle_epi8(t, w.hi) };
 }
 
+#include "common/kernels/kernels_avx512_read_impl.h"
 #include "common/kernels/kernels_avx512_turn_impl.h"
 #include "common/kernels/kernels_simd_k_impl.h"
 

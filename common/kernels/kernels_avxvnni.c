@@ -8,6 +8,7 @@ GEMM_FN(32_0, 32, 0, 1)
 GEMM_FN(32_8, 32, 0, 0)
 GEMM_FN(32_1, 32, 1, 1)
 GEMM_FN(16_0, 16, 0, 1)
+GEMM_FN(16_8, 16, 0, 0)
 GEMM_FN(16_1, 16, 1, 1)
 
 static struct kernels below;
@@ -16,7 +17,8 @@ static struct kernels below;
 static struct gemm_type of_type(uint32_t type)
 {
     struct gemm_type f = kernels_avx2_gemm(type);
-    f.tile = f.sub == 16 ? f.has_min ? gemm_16_1 : gemm_16_0 : f.has_min ? gemm_32_1 : f.is_signed ? gemm_32_8 : gemm_32_0;
+    f.tile = f.sub == 16 ? f.has_min ? gemm_16_1 : f.is_signed ? gemm_16_8 : gemm_16_0
+                         : f.has_min ? gemm_32_1 : f.is_signed ? gemm_32_8 : gemm_32_0;
     f.offset = f.is_signed ? 128 : f.offset;
     return f;
 }
@@ -54,7 +56,7 @@ OUTER void rows_at_of_type(float *out, size_t out_stride, const void *const *row
     {                                                                                                                                \
         rows_at_of_type(out, out_stride, rows, n_rows, x, x_stride, n_tokens, n_cols, QUANT_##TYPE);                                 \
     }
-#define VNNI_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
+#define VNNI_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X) KERNELS_READ_TYPES(X)
 VNNI_TYPES(VNNI)
 
 void kernels_fill_avxvnni(struct kernels *k)

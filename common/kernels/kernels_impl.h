@@ -37,7 +37,7 @@ void kernels_fill_k_dotprod(struct kernels *k);
     X(q6_k, Q6_K)              \
     X(iq4_xs, IQ4_XS)
 
-/* Types that are read and not written: products by dequantisation, with float activations alone. */
+/* Types that are read and not written: kernels_read_impl.h. */
 #define KERNELS_READ_TYPES(X) \
     X(iq2_xxs, IQ2_XXS)       \
     X(iq2_xs, IQ2_XS)         \

@@ -11,6 +11,7 @@ PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x)
 
 void kernels_fill_k_neon(struct kernels *k)
 {
+    quant_iq_codebooks_expand();
     fill_k_f32(k);
     fill_k_q8(k);
 }

@@ -43,6 +43,17 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     }
 }
 
+PRIM struct kg kg_load(const uint8_t *from)
+{
+    struct kg w;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = vld1q_u8(from + 16 * b);
+        w.hi[b] = vld1q_u8(from + 64 + 16 * b);
+    }
+    return w;
+}
+
 /* ---- sums of activations ---- */
 
 PRIM int32x4_t sum_fours(const uint8_t *x)
@@ -189,12 +200,16 @@ PRIM struct kg nibbles(const uint8_t *p, size_t block, size_t at, int nb)
     return w;
 }
 
-/* 16 where bit j is set, for byte j. */
-PRIM uint8x16_t bits16(uint32_t bits)
+/* All ones where bit j is set, for byte j. */
+PRIM uint8x16_t where16(uint32_t bits)
 {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-    uint8x16_t v = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
-    return vandq_u8(vtstq_u8(v, bit), vdupq_n_u8(16));
+    return vtstq_u8(vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8))), bit);
+}
+
+PRIM uint8x16_t bits16(uint32_t bits)
+{
+    return vandq_u8(where16(bits), vdupq_n_u8(16));
 }
 
 PRIM struct kg fifth_bits(struct kg w, const uint8_t *p, size_t block, size_t at, int nb)
@@ -217,6 +232,99 @@ PRIM struct kg look_up(struct kg w, const int8_t values[16])
         w.hi[b] = vqtbl1q_u8(t, w.hi[b]);
     }
     return w;
+}
+
+/* ---- types that are read and not written ---- */
+
+#define KERNELS_READ_EIGHTS
+
+PRIM void put_eights(uint8_t *to, const uint64_t w[4], const uint8_t signs[4])
+{
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const uint8x16_t negative = where16(signs[2 * i] | (uint32_t)signs[2 * i + 1] << 8);
+        const uint8x16_t v = vcombine_u8(vcreate_u8(w[2 * i]), vcreate_u8(w[2 * i + 1]));
+        vst1q_u8(to + 16 * i, vsubq_u8(veorq_u8(v, negative), negative));
+    }
+}
+
+/* Half a step's. */
+PRIM void signs_store(uint8_t signs[16], uint8x16_t s)
+{
+    static const uint8_t order[16] = { 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15 };
+    vst1q_u8(signs, vqtbl1q_u8(s, vld1q_u8(order)));
+}
+
+/* The eighth sign makes the number of negative ones even. */
+PRIM uint8x16_t signs_eighth(uint8x16_t s)
+{
+    return vorrq_u8(s, vshlq_n_u8(vcntq_u8(s), 7));
+}
+
+PRIM uint32x4_t words4(const uint8_t *p, size_t stride)
+{
+    if (stride == 4)
+        return vreinterpretq_u32_u8(vld1q_u8(p));
+    return vuzp2q_u32(vreinterpretq_u32_u8(vld1q_u8(p - 4)), vreinterpretq_u32_u8(vld1q_u8(p + 12)));
+}
+
+#define K16 uint8x16_t
+
+PRIM K16 k_tops(const uint8_t *p, size_t stride)
+{
+    const uint16x4_t a = vmovn_u32(vshrq_n_u32(words4(p, stride), 28)), b = vmovn_u32(vshrq_n_u32(words4(p + 4 * stride, stride), 28));
+    const uint8x8_t n = vmovn_u16(vcombine_u16(a, b));
+    return vcombine_u8(vzip1_u8(n, n), vzip2_u8(n, n));
+}
+
+PRIM K16 k_sixteen(const uint8_t *p)
+{
+    const uint8x8_t q = vld1_u8(p), lo = vand_u8(q, vdup_n_u8(15)), hi = vshr_n_u8(q, 4);
+    return vcombine_u8(vzip1_u8(lo, hi), vzip2_u8(lo, hi));
+}
+
+PRIM K16 k_eight(const uint8_t *p)
+{
+    const uint8x8_t q = vreinterpret_u8_u32(vdup_n_u32(k_u32(p))), n = vzip1_u8(vand_u8(q, vdup_n_u8(15)), vshr_n_u8(q, 4));
+    return vcombine_u8(vzip1_u8(n, n), vzip2_u8(n, n));
+}
+
+PRIM K16 k_odd(K16 n)
+{
+    return vorrq_u8(vshlq_n_u8(n, 1), vdupq_n_u8(1));
+}
+
+PRIM struct f16x k_times(K16 n, float k)
+{
+    const uint64x2_t v = vreinterpretq_u64_u8(n);
+    return k_bytes(vgetq_lane_u64(v, 0), vgetq_lane_u64(v, 1), k);
+}
+
+PRIM void signs_words(uint8_t signs[32], const uint8_t *p, size_t stride)
+{
+    UNROLL
+    for (size_t g = 0; g < 2; g++) {
+        const uint32x4_t w = words4(p + 4 * g * stride, stride);
+        const uint32x4_t twos = vbslq_u32(vdupq_n_u32(0x3fff), w, vshlq_n_u32(w, 2));
+        const uint16x8_t t = vreinterpretq_u16_u32(twos);
+        const uint16x8_t seven = vandq_u16(vbslq_u16(vdupq_n_u16(0x7f), t, vshlq_n_u16(t, 1)), vdupq_n_u16(0x7f7f));
+        signs_store(signs + 16 * g, signs_eighth(vreinterpretq_u8_u16(seven)));
+    }
+}
+
+PRIM void signs_tops(uint8_t signs[32], const uint8_t *p)
+{
+    UNROLL
+    for (int g = 0; g < 2; g++) {
+        const uint16x8_t a = vreinterpretq_u16_u8(vld1q_u8(p + 32 * g)), b = vreinterpretq_u16_u8(vld1q_u8(p + 32 * g + 16));
+        signs_store(signs + 16 * g, signs_eighth(vcombine_u8(vmovn_u16(vshrq_n_u16(a, 9)), vmovn_u16(vshrq_n_u16(b, 9)))));
+    }
+}
+
+PRIM void signs_bytes(uint8_t signs[32], const uint8_t *p)
+{
+    signs_store(signs, vld1q_u8(p));
+    signs_store(signs + 16, vld1q_u8(p + 16));
 }
 
 #endif

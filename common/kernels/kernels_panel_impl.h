@@ -69,7 +69,23 @@ INLINE void gemm_panel(struct gemm_block *to, const struct gemm_rows *a, size_t 
     }
 }
 
-/* many_NAME. GEMM_TILE(ops): the tier's function for a type. */
+/* GEMM_TILE(ops): the tier's function for a type. */
+INLINE struct gemm_type gemm_of(struct k_ops ops, uint32_t type, void (*panel)(struct gemm_block *, const struct gemm_rows *, size_t, int))
+{
+    return (struct gemm_type){ .panel = panel, .tile = GEMM_TILE(ops), .type = type, .groups = ops.groups,
+                               .rows = ops.sub == 16 ? GEMM_R / 2 : GEMM_R, /* two scales a block: twice as many vectors */
+                               .offset = k_start(ops.offset), .sub = ops.sub, .has_min = ops.has_min,
+                               .is_signed = ops.offset == K_TABLE, .bytes = ops.bytes };
+}
+
+/* many_NAME, from gemm_NAME. */
+#define K_MANY(name)                                                                                                             \
+    static void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x,                \
+                            size_t x_stride, int n_tokens, int n_cols)                                                            \
+    {                                                                                                                             \
+        const struct gemm_type f = gemm_##name();                                                                                 \
+        gemm_all(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols, &f);                                                  \
+    }
 #define K_GEMM(name, TYPE)                                                                                                        \
     static void panel_##name(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups)                              \
     {                                                                                                                             \
@@ -77,17 +93,8 @@ INLINE void gemm_panel(struct gemm_block *to, const struct gemm_rows *a, size_t 
     }                                                                                                                             \
     static struct gemm_type gemm_##name(void)                                                                                     \
     {                                                                                                                             \
-        const struct k_ops ops = K_OPS_##TYPE;                                                                                    \
-        return (struct gemm_type){ .panel = panel_##name, .tile = GEMM_TILE(ops), .type = QUANT_##TYPE, .groups = ops.groups,      \
-                                   .rows = ops.sub == 16 ? GEMM_R / 2 : GEMM_R, /* two scales a block: twice as many vectors */    \
-                                   .offset = k_start(ops.offset), .sub = ops.sub, .has_min = ops.has_min,                         \
-                                   .is_signed = ops.bits == 8, .bytes = ops.bytes };                                              \
+        return gemm_of(K_OPS_##TYPE, QUANT_##TYPE, panel_##name);                                                                 \
     }                                                                                                                             \
-    static void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x,                \
-                            size_t x_stride, int n_tokens, int n_cols)                                                            \
-    {                                                                                                                             \
-        const struct gemm_type f = gemm_##name();                                                                                 \
-        gemm_all(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols, &f);                                                  \
-    }
+    K_MANY(name)
 
 #endif

@@ -114,7 +114,7 @@ static float dot_q4_0_q8(const uint8_t *row, const uint8_t *x, int n)
 }
 
 /* A product by dequantisation: blocks of up to 256 columns. */
-static inline float dot_blocks(const uint8_t *row, const uint8_t *x, int n, uint32_t type, enum kernels_act form)
+static float dot_blocks(const uint8_t *row, const uint8_t *x, int n, uint32_t type, enum kernels_act form)
 {
     const struct quant_traits *q = quant_traits(type);
     float w[256];
@@ -130,17 +130,6 @@ static inline float dot_blocks(const uint8_t *row, const uint8_t *x, int n, uint
     }
     return (float)s;
 }
-
-#define DOT_BLOCKS(name, TYPE)                                               \
-    static float dot_##name##_f32(const uint8_t *row, const uint8_t *x, int n) \
-    {                                                                        \
-        return dot_blocks(row, x, n, QUANT_##TYPE, KERNELS_ACT_F32);         \
-    }                                                                        \
-    static float dot_##name##_q8(const uint8_t *row, const uint8_t *x, int n) \
-    {                                                                        \
-        return dot_blocks(row, x, n, QUANT_##TYPE, KERNELS_ACT_Q8);          \
-    }
-KERNELS_BLOCK_TYPES(DOT_BLOCKS)
 
 #define ROWS(name)                                                                                 \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
@@ -168,8 +157,32 @@ ROWS(q8_0_f32)
 ROWS(q4_0_f32)
 ROWS(q8_0_q8)
 ROWS(q4_0_q8)
-#define ROWS_BLOCKS(name, TYPE) ROWS(name##_f32) ROWS(name##_q8)
-KERNELS_BLOCK_TYPES(ROWS_BLOCKS)
+
+/* Rows of a type of blocks: at `rows` or, where that is NULL, at at[]. */
+static __attribute__((noinline)) void rows_blocks(float *out, size_t out_stride, const uint8_t *rows, size_t row_stride,
+                                                  const void *const *at, int n_rows, const uint8_t *x, size_t x_stride, int n_tokens,
+                                                  int n_cols, uint32_t type, enum kernels_act form)
+{
+    for (int r = 0; r < n_rows; r++)
+        for (int t = 0; t < n_tokens; t++)
+            out[(size_t)t * out_stride + (size_t)r] =
+                dot_blocks(at ? at[r] : rows + (size_t)r * row_stride, x + (size_t)t * x_stride, n_cols, type, form);
+}
+
+#define ROWS_BLOCKS(name, TYPE, FORM)                                                                                            \
+    static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x,        \
+                            size_t x_stride, int n_tokens, int n_cols)                                                            \
+    {                                                                                                                             \
+        rows_blocks(out, out_stride, rows, row_stride, NULL, n_rows, x, x_stride, n_tokens, n_cols, QUANT_##TYPE, FORM);          \
+    }                                                                                                                             \
+    static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, const void *x, size_t x_stride, \
+                               int n_tokens, int n_cols)                                                                          \
+    {                                                                                                                             \
+        rows_blocks(out, out_stride, NULL, 0, rows, n_rows, x, x_stride, n_tokens, n_cols, QUANT_##TYPE, FORM);                   \
+    }
+#define ROWS_FORMS(name, TYPE) ROWS_BLOCKS(name##_f32, TYPE, KERNELS_ACT_F32) ROWS_BLOCKS(name##_q8, TYPE, KERNELS_ACT_Q8)
+KERNELS_BLOCK_TYPES(ROWS_FORMS)
+KERNELS_READ_TYPES(ROWS_FORMS)
 
 /* ---- accumulation ---- */
 
@@ -189,16 +202,20 @@ static inline void add_row(float *acc, float h, const uint8_t *row, uint32_t typ
     }
 }
 
-#define AXPY(name, type)                                                                       \
-    static void axpy_row_##name(float *acc, size_t acc_stride, const void *const *rows,        \
-                                const float *h, size_t h_stride, int n_rows, int n_tokens,     \
-                                int col0, int n_cols)                                          \
-    {                                                                                          \
-        for (int t = 0; t < n_tokens; t++)                                                     \
-            for (int r = 0; r < n_rows; r++)                                                   \
-                if (h[(size_t)t * h_stride + (size_t)r] != 0)                                  \
-                    add_row(acc + (size_t)t * acc_stride, h[(size_t)t * h_stride + (size_t)r], \
-                            rows[r], type, col0, n_cols);                                      \
+static __attribute__((noinline)) void add_rows(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                                               int n_rows, int n_tokens, int col0, int n_cols, uint32_t type)
+{
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < n_rows; r++)
+            if (h[(size_t)t * h_stride + (size_t)r] != 0)
+                add_row(acc + (size_t)t * acc_stride, h[(size_t)t * h_stride + (size_t)r], rows[r], type, col0, n_cols);
+}
+
+#define AXPY(name, type)                                                                                     \
+    static void axpy_row_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h,      \
+                                size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)             \
+    {                                                                                                        \
+        add_rows(acc, acc_stride, rows, h, h_stride, n_rows, n_tokens, col0, n_cols, type);                  \
     }
 
 AXPY(f32, QUANT_F32)
@@ -307,8 +324,7 @@ void kernels_fill_scalar(struct kernels *k)
     SET(KERNELS_ACT_Q8, QUANT_##TYPE, name##_q8);         \
     k->axpy[QUANT_##TYPE] = axpy_row_##name;
     KERNELS_BLOCK_TYPES(SET_BLOCKS)
-#define SET_READ(name, TYPE) k->axpy[QUANT_##TYPE] = axpy_row_##name;
-    KERNELS_READ_TYPES(SET_READ)
+    KERNELS_READ_TYPES(SET_BLOCKS)
 #undef SET
     k->axpy[QUANT_F32] = axpy_row_f32;
     k->axpy[QUANT_F16] = axpy_row_f16;

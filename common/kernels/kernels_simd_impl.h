@@ -455,6 +455,7 @@ enum { MANY_TOKENS = 12, MANY_ROWS = 8 }; /* from which on it is faster */
 /* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. unpack: for
  * tiles that types share. */
 struct row_tiles {
+    uint32_t quant; /* the type */
     tile_fn *t11, *t41, *t42, *t43, *t44;
     void (*strip)(const struct tile *a, int n);
     many_fn *many;
@@ -478,9 +479,10 @@ INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tok
 
 /* Rows by pointer are taken in the order given. Rows at a fixed stride are four streams, each a
  * quarter of them, so that every stream is one long sequential read. */
-OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
+OUTER void drive(float *out, size_t out_stride, const struct row_list *l, int n_rows,
                  const void *x, size_t x_stride, int n_tokens, int n_cols, const struct row_tiles *f)
 {
+    const size_t row_bytes = quant_row_bytes(f->quant, (uint64_t)n_cols);
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols,
                       .unpack = f->unpack };
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
@@ -531,6 +533,21 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     drive_tokens(&a, out + tail, x, n_tokens, f);
 }
 
+/* What rows_NAME and rows_at_NAME are but for the type. */
+OUTER void drive_rows(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x, size_t x_stride,
+                      int n_tokens, int n_cols, const struct row_tiles *f)
+{
+    const struct row_list l = { .base = rows, .stride = row_stride };
+    drive(out, out_stride, &l, n_rows, x, x_stride, n_tokens, n_cols, f);
+}
+
+OUTER void drive_rows_at(float *out, size_t out_stride, const void *const *rows, int n_rows, const void *x, size_t x_stride,
+                         int n_tokens, int n_cols, const struct row_tiles *f)
+{
+    const struct row_list l = { .at = rows };
+    drive(out, out_stride, &l, n_rows, x, x_stride, n_tokens, n_cols, f);
+}
+
 /* Tiles of a type, or of several. TILE(a, R, T) is the tile's body. */
 #define TILE_FN(fn, TILE, R, T)          \
     static void fn(const struct tile *a) \
@@ -547,20 +564,18 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
 
 /* rows_NAME and rows_at_NAME, and what follows tiles in struct row_tiles. */
 #define ROWS_OF(name, type, tiles, ...)                                                             \
-    static const struct row_tiles row_tiles_##name = { TILES_OF(tiles), __VA_ARGS__ };             \
+    static const struct row_tiles row_tiles_##name = { type, TILES_OF(tiles), __VA_ARGS__ };       \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \
-        struct row_list l = { .base = rows, .stride = row_stride };                                \
-        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
-              n_tokens, n_cols, &row_tiles_##name);                                                \
+        drive_rows(out, out_stride, rows, row_stride, n_rows, x, x_stride, n_tokens, n_cols,       \
+                   &row_tiles_##name);                                                             \
     }                                                                                              \
     static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, \
                                const void *x, size_t x_stride, int n_tokens, int n_cols)           \
     {                                                                                              \
-        struct row_list l = { .at = rows };                                                        \
-        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
-              n_tokens, n_cols, &row_tiles_##name);                                                \
+        drive_rows_at(out, out_stride, rows, n_rows, x, x_stride, n_tokens, n_cols,                \
+                      &row_tiles_##name);                                                          \
     }
 #define ROWS(name, type, TILE, strip_fn) \
     TILES(name, TILE)                    \
@@ -797,15 +812,16 @@ INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, c
 /* Tokens are taken 4, 2 or 1 at a time. When they need more than one such group, rows come in
  * chunks that stay in the second-level cache while the groups take turns. */
 struct axpy_tiles {
+    uint32_t quant;
     unsigned most;
     axpy_tile_fn *tile[5][3]; /* by tokens, then for 1, 4 and `most` rows */
     const struct unpack *unpack; /* as in struct row_tiles */
 };
 
 OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
-                    int n_rows, int n_tokens, size_t skip, size_t row_bytes, int n_cols,
-                    const struct axpy_tiles *f)
+                    int n_rows, int n_tokens, int col0, int n_cols, const struct axpy_tiles *f)
 {
+    const size_t skip = quant_row_bytes(f->quant, (uint64_t)col0), row_bytes = quant_row_bytes(f->quant, (uint64_t)n_cols);
     int one_group = n_tokens == 1 || n_tokens == 2 || n_tokens == TILE_T;
     int chunk = one_group ? n_rows : 64;
     for (int r = 0; r < n_rows; r += chunk) {
@@ -838,6 +854,7 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
     AXPY_TILE(name, 8, 4, BODY)
 #define AXPY_OF(name, type, tiles, rows_most, unpack_of)                                            \
     static const struct axpy_tiles axpy_tiles_##name = {                                            \
+        .quant = type,                                                                              \
         .most = rows_most,                                                                          \
         .tile = { [1] = AXPY_TILES(tiles, 1, rows_most),                                            \
                   [2] = AXPY_TILES(tiles, 2, rows_most),                                            \
@@ -847,9 +864,8 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
     static void axpy_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h, \
                             size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)        \
     {                                                                                               \
-        axpy_all(acc, acc_stride, rows, h, h_stride, n_rows, n_tokens,                              \
-                 quant_row_bytes(type, (uint64_t)col0), quant_row_bytes(type, (uint64_t)n_cols),    \
-                 n_cols, &axpy_tiles_##name);                                                       \
+        axpy_all(acc, acc_stride, rows, h, h_stride, n_rows, n_tokens, col0, n_cols,                \
+                 &axpy_tiles_##name);                                                               \
     }
 #define AXPY(name, type, BODY, rows_most) \
     AXPY_ALL(name, BODY)                  \

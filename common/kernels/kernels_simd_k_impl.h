@@ -95,7 +95,7 @@ INLINE void k_rows_scales(struct k_scales4 to[2], const uint8_t *const row[TILE_
 }
 
 #ifdef KERNELS_TWO_ROWS
-INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
+INLINE void k_step_q8(const struct tile *a, struct f16x *acc, size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
 {
     const int whole = ops.groups == 2 && ops.sub == 32 && ops.has_min; /* Q4_K, Q5_K */
     struct k_two k[2][2];
@@ -123,7 +123,7 @@ INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, c
     }
 }
 #else
-INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
+INLINE void k_step_q8(const struct tile *a, struct f16x *acc, size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
 {
     struct k_scales4 s[2];
     k_rows_scales(s, a->row, o, nb, ops);
@@ -144,7 +144,7 @@ INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, c
 }
 #endif
 
-INLINE void k_store_q8(const struct tile *a, struct f16x acc[TILE_T], int T)
+INLINE void k_store_q8(const struct tile *a, struct f16x *acc, int T)
 {
     UNROLL
     for (int t = 0; t < T; t++) {
@@ -475,14 +475,24 @@ INLINE void k_scales_q3_k(struct k_scales *k, const uint8_t *p, int nb)
     k->s = k_bytes(k_less_32(lo), k_less_32(hi), k_half(K_AT(q3_k, p, d)));
 }
 
+/* A byte in each sixteen bits; of each four bits a byte. */
+INLINE uint64_t k_spread(uint64_t v)
+{
+    v = (v | v << 16) & 0x0000ffff0000ffff;
+    return (v | v << 8) & 0x00ff00ff00ff00ff;
+}
+
+INLINE uint64_t k_nibbles(uint32_t v)
+{
+    const uint64_t s = k_spread(v);
+    return (s | s << 4) & 0x0f0f0f0f0f0f0f0f;
+}
+
 /* Eight fields of four bits, and of two, become a byte each. */
 INLINE void k_scales_iq4_xs(struct k_scales *k, const uint8_t *p, int nb)
 {
-    uint64_t lo = k_u32(K_AT(iq4_xs, p, scales_l)), hi = p[2] | (uint64_t)p[3] << 8;
+    uint64_t lo = k_nibbles(k_u32(K_AT(iq4_xs, p, scales_l))), hi = p[2] | (uint64_t)p[3] << 8;
     (void)nb;
-    lo = (lo | lo << 16) & 0x0000ffff0000ffff;
-    lo = (lo | lo << 8) & 0x00ff00ff00ff00ff;
-    lo = (lo | lo << 4) & 0x0f0f0f0f0f0f0f0f;
     hi = (hi | hi << 24) & 0x000000ff000000ff;
     hi = (hi | hi << 12) & 0x000f000f000f000f;
     hi = (hi | hi << 6) & 0x0303030303030303;
@@ -645,10 +655,12 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 KERNELS_Q8_TYPES(K_GEMM)
 #endif
 KERNELS_Q8_TYPES(K_TILES_Q8)
+#include "common/kernels/kernels_read_impl.h"
 
 static void fill_k_q8(struct kernels *k)
 {
     KERNELS_Q8_TYPES(K_SET_Q8)
+    KERNELS_READ_TYPES(K_SET_Q8)
 }
 
 #ifndef KERNELS_Q8_ONLY
@@ -661,21 +673,25 @@ static void fill_k_q8(struct kernels *k)
 #define K_SHIFT(type) /* a scale for sixteen columns: Q2_K, Q3_K, Q6_K */                                            \
     (sizeof(struct quant_##type) == sizeof(struct quant_q2_k) || sizeof(struct quant_##type) == sizeof(struct quant_q3_k) || \
      sizeof(struct quant_##type) == sizeof(struct quant_q6_k) ? 0 : 1)
-#define K_F32(name, TYPE)                                                                                           \
+#define K_UNPACK(name, TYPE)                                                                                        \
     static void unpack_##name(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R)                  \
     {                                                                                                               \
         k_unpack(to, row, o, n, R, K_OPS_##TYPE);                                                                   \
     }                                                                                                               \
-    static const struct unpack unpack_of_##name = { unpack_##name, K_BYTES(name), K_SHIFT(name) };                \
+    static const struct unpack unpack_of_##name = { unpack_##name, K_BYTES(name), K_SHIFT(name) };
+#define K_F32(name, TYPE)                                                                                           \
     ROWS_OF(name##_f32, QUANT_##TYPE, f32, .strip = k_strip_f32, .unpack = &unpack_of_##name)                       \
     AXPY_OF(name, QUANT_##TYPE, bytes, 4, &unpack_of_##name)
 TILES(f32, k_tile_f32)
 AXPY_ALL(bytes, k_axpy_tile)
+KERNELS_BLOCK_TYPES(K_UNPACK)
 KERNELS_BLOCK_TYPES(K_F32)
+KERNELS_READ_TYPES(K_F32)
 
 static void fill_k_f32(struct kernels *k)
 {
     KERNELS_BLOCK_TYPES(K_SET_F32)
+    KERNELS_READ_TYPES(K_SET_F32)
 }
 #endif
 #endif

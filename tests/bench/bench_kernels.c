@@ -206,6 +206,14 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Of this thread alone: it may have to share its processor. */
+static double now_computing(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static double timed(enum pass pass)
 {
     double bytes = 0;
@@ -215,10 +223,10 @@ static double timed(enum pass pass)
         bytes += (double)(jobs[i].n_rows / WINDOWS) * (double)jobs[i].row_bytes;
     }
     pthread_barrier_wait(&gate);
-    double t = now();
+    double t = n_threads == 1 ? now_computing() : now();
     run(&jobs[0]);
     pthread_barrier_wait(&gate);
-    return bytes / (now() - t) * 1e-9;
+    return bytes / ((n_threads == 1 ? now_computing() : now()) - t) * 1e-9;
 }
 
 /* ---- set-up ---- */
@@ -243,10 +251,16 @@ static uint64_t rnd(void)
 
 static void fill(uint8_t *w, size_t bytes, uint32_t type, int n_cols, size_t row_bytes)
 {
+    const struct quant_traits *q = quant_traits(type);
     float *x = need(malloc((size_t)n_cols * sizeof *x));
     for (int i = 0; i < n_cols; i++)
         x[i] = (float)(int64_t)(rnd() >> 40) / (1 << 24) - 0.5f;
-    quant_traits(type)->quant(w, x, (size_t)n_cols);
+    if (q->quant)
+        q->quant(w, x, (size_t)n_cols);
+    for (size_t i = 0; i < row_bytes && !q->quant; i++) { /* any bytes but for the scale, if that is a half */
+        const size_t at = i % (size_t)q->block_bytes;
+        w[i] = at == q->half_at[0] ? 0 : at == q->half_at[0] + 1u ? 0x20 : type == QUANT_IQ1_M ? 0x22 : (uint8_t)rnd();
+    }
     for (size_t o = row_bytes; o + row_bytes <= bytes; o += row_bytes)
         memcpy(w + o, w, row_bytes);
     free(x);
@@ -344,7 +358,9 @@ static void bench_type(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int 
 }
 
 static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16,  QUANT_BF16, QUANT_F32,  QUANT_Q4_K,   QUANT_Q5_K,   QUANT_Q6_K,
-                                QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4 };
+                                QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4,
+                                QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS, QUANT_IQ3_S,
+                                QUANT_IQ1_S, QUANT_IQ1_M, QUANT_PTQ1_0, QUANT_Q1_0, QUANT_Q2_0, QUANT_Q2_0_128 };
 enum { N_TYPES = sizeof all / sizeof *all };
 
 static int is_asked(uint32_t type, const char *types, int n_cols)
@@ -375,14 +391,6 @@ static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *typ
 }
 
 /* ---- the table ---- */
-
-/* Of this thread alone: it may have to share its processor. */
-static double now_computing(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double seconds_of(void (*f)(void))
 {

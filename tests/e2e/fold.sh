@@ -95,6 +95,7 @@ for form in split bundle two-phase; do
 done
 check "clusters that part a block are refused" says 2 "folded in blocks of 128 neurons" "$BIN/thermo-plan" solve --traces "$tmp/q.h5" \
     --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --cluster-neurons 320 --out "$tmp/no.json"
+check "an accelerator is refused" says 2 "the processor alone transforms" logits q --engine opencl
 check "an activation with zeros is refused" says 3 "every neuron counts" "$BIN/thermo-profile" trace --model "$tmp/q.gguf" --act relu \
     --prompts "$tmp/p.csv" --out "$tmp/no.h5"
 done_testing

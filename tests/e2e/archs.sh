@@ -24,10 +24,10 @@ chain() # gguf-make's options
 
 logits() { "$BIN/thermo-run" logits -q --model "$tmp/m.thermo" --plan "$tmp/plan.json" --tokens "$@"; }
 
-# What the largest difference is, in deviations of a prompt's logits; more than 1e-3 fails.
+# What the largest difference is, in deviations of a prompt's logits; more than the model's $limit fails.
 compare()
 {
-    python3 - "$golden/$1.f32" "${which[@]/#/$tmp/out.}" << 'EOF'
+    python3 - "$golden/$1.f32" "$limit" "${which[@]/#/$tmp/out.}" << 'EOF'
 import array, json, statistics, sys
 want, worst = array.array('f'), 0.0
 with open(sys.argv[1], 'rb') as f:
@@ -35,13 +35,15 @@ with open(sys.argv[1], 'rb') as f:
 if sys.byteorder == 'big':
     want.byteswap()
 n = 260
-for name in sys.argv[2:]:
+limit = float(sys.argv[2])
+assert 0 < limit <= 1e-4, limit
+for name in sys.argv[3:]:
     i = int(name.rpartition('.')[2])
     got, row = json.load(open(name))['logits'], want[i * n:(i + 1) * n]
     assert len(got) == n, '%d logits, %d expected' % (len(got), n)
     worst = max(worst, max(abs(a - b) for a, b in zip(got, row)) / statistics.pstdev(row))
 print('# largest difference %.2g of the deviation of the logits' % worst)
-sys.exit(not worst <= 1e-3)
+sys.exit(not worst <= limit)
 EOF
 }
 
@@ -70,7 +72,7 @@ streamed()
         cmp "$tmp/all" "$tmp/floor"
 }
 
-while read -r name options; do
+while read -r name limit options; do
     case $name in '' | '#'*) continue ;; esac
     # Ten prompts where the file has their logits, of up to 300 tokens; else eight.
     ten=$(($(wc -c < "$golden/$name.f32") / 1040))

@@ -96,7 +96,7 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
           .help = "exact: skip neurons whose gate is closed; dense: skip none; predicted: compute only those that the "
                   "trace's predictors predict to be active.",
-          .def = "auto: exact where the activation gives zeros" },
+          .def = "auto: exact where the activation gives zeros, of experts if dense is not faster" },
         { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.001, .max = 1,
           .help = "Predicted mode: recall of every predictor, the share of the firing neurons that it predicts.",
           .def = "what the predictors were made for" },

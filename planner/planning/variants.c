@@ -215,7 +215,7 @@ int variants_layouts(const struct request *q, const struct inputs *in, struct la
     struct layouts_source m;
     inputs_source(in, &m);
     int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
-    if (tiles && !layouts_is_dense(&m, &w) && (q->mode >= 0 || !in->h.thresholds))
+    if (tiles && !layouts_is_dense(&m, &w) && (q->mode >= 0 || (!in->h.thresholds && !in->h.n_experts)))
         return err_set(e, q->for_pack ? ERR_INFEASIBLE : ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
                        q->for_pack ? "--for-pack" : "--form tiles");
     if (!q->for_pack)

@@ -169,7 +169,7 @@ between()
 {
     "$BIN/gguf-make" random -q --vocab 260 --context 512 --arch nemotron_h_moe --layers 12 --d-model 256 --heads 4 --kv-heads 2 --head-dim 64 --ff 512 \
         --experts 16 --experts-used 4 --delta-heads 4 --delta-dim 64 --type q8_0 "$tmp/blocks.gguf" &&
-        "$BIN/thermo-profile" trace -q --model "$tmp/blocks.gguf" --prompts "$tmp/p.csv" --max-tokens 600 --window-tokens 0 --samples 0 --out "$tmp/blocks.h5" 2> "$tmp/log" &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/blocks.gguf" --prompts "$tmp/p.csv" --max-tokens 600 --samples 0 --out "$tmp/blocks.h5" 2> "$tmp/log" &&
         "$BIN/thermo-plan" solve -q "${blocks[@]}" --memory 27MiB --context 512 --mode dense --cores mid=2,big=0,little=0 --out "$tmp/blocks.json" > "$tmp/log" &&
         "$BIN/thermo-plan" check -q "$tmp/blocks.json" "${blocks[@]}" > "$tmp/log" &&
         "$BIN/thermo-pack" pack -q --model "$tmp/blocks.gguf" "${blocks[@]:0:2}" --plan "$tmp/blocks.json" --out "$tmp/blocks.thermo" || return 1
@@ -181,7 +181,19 @@ between()
     done
     cmp "$tmp/ahead.on" "$tmp/ahead.off"
 }
+# Half of its neurons fire: exact mode reads them one by one where all is in memory or nothing is, and between whole experts are kept.
+whole() # MEMORY MODE FORM
+{
+    "$BIN/thermo-plan" solve -q "${blocks[@]}" --memory "$1" --context 512 --cores mid=2,big=0,little=0 --out "$tmp/free.json" > "$tmp/log" &&
+        "$BIN/thermo-plan" check -q "$tmp/free.json" "${blocks[@]}" && python3 -c "
+import json
+p = json.load(open('$tmp/free.json'))['decisions']
+print(p['limits'][0]['mode'], p['layout']['form'])
+assert [p['limits'][0]['mode'], p['layout']['form']] == ['$2', '$3']"
+}
 check "blocks of one sublayer: experts of the next are foreseen, counts and bits" between
+check "experts that mostly fire are planned whole where some fit" whole 24MiB dense tiles
+check "and by neuron where all do" whole 64MiB exact split
 
 prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
 {

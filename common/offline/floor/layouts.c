@@ -108,8 +108,9 @@ int layouts_all(const struct layouts_source *m, const struct layouts_options *w,
     for (size_t i = 0; i < sizeof forms / sizeof *forms && r == 0; i++)
         if (w->form < 0 || w->form == (int)forms[i])
             r = add(m, w, forms[i], out, n, e);
-    /* What thresholds save of narrow models may be less than what Down by neuron adds: then every neuron is read, as from tiles. */
-    if (r == 0 && w->mode < 0 && free_form && m->h->thresholds)
+    /* What thresholds save of narrow models may be less than what Down by neuron adds: then every neuron is read, as from tiles. And
+     * experts of which many neurons fire are better kept whole, for the next token's are often the same. */
+    if (r == 0 && w->mode < 0 && free_form && (m->h->thresholds || m->h->n_experts))
         r = add(m, w, LAYOUT_TILES, out, n, e);
     return r;
 }

@@ -168,7 +168,9 @@ static int solve_again(const struct options *w, const struct plan *p, struct fin
         err_wrap(e, "plan '%s', solved again", w->plan);
     else if (states_guesses(p) && (r = planning_guesses(&again, &in.in, &in.hw, &who, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);
-    else if ((r = again_compare(p, w->plan, &again, e)) == 0)
+    for (int i = 0; i < p->n_limits && i < again.n_limits && r == 0; i++)
+        again.limits[i].quality = p->limits[i].quality; /* measured since */
+    if (r == 0 && (r = again_compare(p, w->plan, &again, e)) == 0)
         r = proof_compare(&proof, &again, e);
     f->basis |= CHECK_SOLVED;
     proof_done(&proof);

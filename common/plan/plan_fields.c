@@ -265,14 +265,14 @@ static int has_quality(const void *object, const void *outer)
 }
 
 static const struct plan_field quality_fields[] = {
-    ROW("kl_max", PLAN_REAL, plan_quality, kl_max, PLAN_BY_SOLVING, "Of any token.", .up_to = HUGE_REAL),
-    ROW("kl_mean", PLAN_REAL, plan_quality, kl_mean, PLAN_BY_SOLVING, "KL(exact, predicted) of the next token's distribution, nats.",
+    ROW("kl_max", PLAN_REAL, plan_quality, kl_max, PLAN_BY_RUNNING, "Of any token.", .up_to = HUGE_REAL),
+    ROW("kl_mean", PLAN_REAL, plan_quality, kl_mean, PLAN_BY_RUNNING, "KL(exact, predicted) of the next token's distribution, nats.",
         .up_to = HUGE_REAL),
-    ROW("ppl_ratio", PLAN_REAL, plan_quality, ppl_ratio, PLAN_BY_SOLVING, "Perplexity over exact mode's.", .up_to = HUGE_REAL),
-    ROW("text", PLAN_HASH, plan_quality, text, PLAN_BY_SOLVING, "XXH3-128 of the text's token ids, 32 bits each, little-endian."),
-    ROW("tokens", PLAN_WHOLE, plan_quality, tokens, PLAN_BY_SOLVING, "That were scored.", .least = 1, .most = INT64_MAX),
-    ROW("top1", PLAN_REAL, plan_quality, top1, PLAN_BY_SOLVING, "Share of tokens with the same likeliest successor.", .up_to = 1),
-    ROW("window", PLAN_WHOLE, plan_quality, window, PLAN_BY_SOLVING, "Tokens of a window, each with an empty KV cache.", .least = 1,
+    ROW("ppl_ratio", PLAN_REAL, plan_quality, ppl_ratio, PLAN_BY_RUNNING, "Perplexity over exact mode's.", .up_to = HUGE_REAL),
+    ROW("text", PLAN_HASH, plan_quality, text, PLAN_BY_RUNNING, "XXH3-128 of the text's token ids, 32 bits each, little-endian."),
+    ROW("tokens", PLAN_WHOLE, plan_quality, tokens, PLAN_BY_RUNNING, "That were scored.", .least = 1, .most = INT64_MAX),
+    ROW("top1", PLAN_REAL, plan_quality, top1, PLAN_BY_RUNNING, "Share of tokens with the same likeliest successor.", .up_to = 1),
+    ROW("window", PLAN_WHOLE, plan_quality, window, PLAN_BY_RUNNING, "Tokens of a window, each with an empty KV cache.", .least = 1,
         .most = MODEL_MAX_CONTEXT),
 };
 TABLE(quality, quality_fields, 0);

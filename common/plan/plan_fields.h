@@ -36,7 +36,7 @@ enum plan_when {
 };
 
 /* What a check needs to verify it. */
-enum plan_basis { PLAN_BY_ITSELF, PLAN_BY_MODEL, PLAN_BY_FIGURES, PLAN_BY_SOLVING };
+enum plan_basis { PLAN_BY_ITSELF, PLAN_BY_MODEL, PLAN_BY_FIGURES, PLAN_BY_SOLVING, PLAN_BY_RUNNING };
 
 struct plan_field {
     const char *key;

@@ -16,6 +16,7 @@ static const unsigned needs_of[] = {
     [PLAN_BY_MODEL] = CHECK_MODEL,
     [PLAN_BY_FIGURES] = CHECK_MODEL | CHECK_HARDWARE,
     [PLAN_BY_SOLVING] = CHECK_MODEL | CHECK_HARDWARE | CHECK_SOLVED,
+    [PLAN_BY_RUNNING] = CHECK_RUN,
 };
 
 /* Fields that a request decides, so that solving again with the plan's own value says nothing. `doubt`: only of those in doubt. */
@@ -84,6 +85,8 @@ static const char *why_not(const struct plan_field *w, const char *name, unsigne
     unsigned lacks = needs_of[w->basis] & ~basis, of = asked_of(name, 0);
     if (!strcmp(w->key, "gap") && basis & CHECK_PROOF)
         return NULL;
+    if (lacks & CHECK_RUN)
+        return "only running the text again tells";
     if (lacks & CHECK_MODEL)
         return "needs the trace or description";
     if (lacks & CHECK_HARDWARE)

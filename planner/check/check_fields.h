@@ -11,7 +11,8 @@ enum {
     CHECK_MODEL = 1,            /* the trace or description */
     CHECK_HARDWARE = 2,         /* and the device's figures */
     CHECK_SOLVED = 4,           /* and the same request, solved again */
-    CHECK_PROOF = 8             /* a certificate */
+    CHECK_PROOF = 8,            /* a certificate */
+    CHECK_RUN = 16              /* the runtime and a text: what no check has */
 };
 
 /* What the user asked for when he solved again, rather than the plan. */

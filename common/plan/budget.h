@@ -203,8 +203,8 @@ static inline uint64_t budget_kv_state(const struct budget_kv *k, int sequences)
     return (k->total - k->states - k->table_bytes) / (uint64_t)sequences;
 }
 
-/* 4.25 MiB: of the item process, without page tables; up to 4.0 were seen in use. Where the arena ends within a page of the system, of up to
- * 64 KiB, is in it: a plan for a device is made on another machine. */
+/* 4.25 MiB: of the item process, without page tables; up to 4.0 were seen in use. Where the arena ends within a page of the system, of up
+ * to 64 KiB, is in it: a plan for a device is made on another machine. */
 #define BUDGET_PROCESS_BYTES (17u << 18)
 #define BUDGET_MAX_THREADS 256
 #define BUDGET_MAX_LANES 64

@@ -152,11 +152,17 @@ INLINE void read_scales(struct bytes *to, K16 n, float d)
 /* A step of short blocks: each begins with the scale of all its columns. */
 INLINE void read_halves(struct bytes *to, const uint8_t *p, size_t block, int blocks, float k)
 {
+    const uint64_t one = 0x0101010101010101;
+    struct f16x s = k_bytes(0, 0, 0);
     UNROLL
-    for (int i = 0; i < 16; i++) {
-        to->s[i] = k_half(p + (size_t)(i * blocks / 16) * block) * k;
-        to->m[i] = 0;
+    for (int b = 0; b < blocks; b++) {
+        const uint64_t own = blocks == 2 ? one : b % 2 ? one << 32 : one >> 32;
+        const struct f16x d = k_bytes(b < blocks / 2 ? own : 0, b < blocks / 2 ? 0 : own, k_half(p + (size_t)b * block) * k);
+        UNROLL
+        for (int v = 0; v < 16 / VN; v++)
+            s.v[v] = vf_add(s.v[v], d.v[v]);
     }
+    put_scales(to, s);
 }
 
 INLINE void scales_iq2_xxs(struct bytes *to, const uint8_t *p)

@@ -35,12 +35,12 @@ $(call kernel_objs,avx512 avx512_k): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512
 $(call kernel_objs,amx): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8
 $(call kernel_objs,dotprod dotprod_k): CFLAGS_file += -march=armv8.2-a+dotprod
 $(call kernel_objs,i8mm): CFLAGS_file += -march=armv8.2-a+dotprod+i8mm
-# The accelerator's kernels are a source of their own, which becomes a string at build time.
+# The accelerator's kernels are a source of their own, which becomes a string at build time, without indentation.
 $(B)/common/opencl/opencl_program.o: CPPFLAGS_file += -I$(B)
 $(B)/common/opencl/opencl_program.o: $(B)/opencl_kernels.inc
 $(B)/opencl_kernels.inc: common/opencl/kernels.cl
 	@mkdir -p $(@D)
-	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@
+	$(Q)sed -e 's/^ *//' -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@
 # What the rows of a hardware database hold, from its schema.
 $(B)/common/hwdb/hwdb_fields.o: CPPFLAGS_file += -I$(B)
 $(B)/common/hwdb/hwdb_fields.o: $(B)/hwdb_fields.inc

@@ -23,11 +23,16 @@ else
 LDFLAGS_own += $(if $(STATIC),-static)
 endif
 
-# One file for a device has what is called in it, and no tables for unwinding what throws nothing.
-ifneq ($(STATIC),)
-CFLAGS_own  += -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables
+# A program has what is called in it. No tables for unwinding what throws nothing: debuggers take them from the debug information
+# (docs/packaging.md). UNWIND=1: with tables; sanitizers have them.
+UNWIND      ?= $(SANITIZE)
+CFLAGS_own  += -ffunction-sections -fdata-sections $(if $(UNWIND),,-fno-asynchronous-unwind-tables -fno-unwind-tables)
 LDFLAGS_own += -Wl,--gc-sections
-endif
+
+# Relocations of tables of pointers as bits instead of 24 bytes each: linkers and C libraries that know of it (glibc 2.36).
+packed_try  := -Wl,-z,pack-relative-relocs
+LDFLAGS_own += $(shell echo '_Static_assert(__GLIBC_PREREQ(2, 36), ""); int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(LDFLAGS) -fPIE -pie \
+    -Wl,--fatal-warnings $(packed_try) -include features.h -x c -o /dev/null - 2> /dev/null && echo '$(packed_try)')
 
 # No object and no debug information names the folder it was built in.
 CFLAGS_own  += -ffile-prefix-map="$(CURDIR)"=.

@@ -507,7 +507,7 @@ int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t o
 
 int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e)
 {
-    static const char zeros[65536];
+    static const char zeros[4096];
     while (o->pos < to_pos) {
         uint64_t left = to_pos - o->pos;
         int r = file_out_write(o, zeros, left < sizeof zeros ? (size_t)left : sizeof zeros, e);

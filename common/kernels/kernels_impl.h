@@ -69,10 +69,14 @@ static inline void kernels_q8_sums(struct kernels_q8_group *g, int b)
 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable)")
 #elif defined(__SANITIZE_ADDRESS__) /* gcc says that it leaves loops with checks in them as they are */
 #define UNROLL
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
+#ifndef ROLLED
+#define ROLLED _Pragma("GCC unroll 1")
 #endif
 
 #endif

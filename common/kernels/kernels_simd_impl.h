@@ -209,23 +209,28 @@ INLINE void blocks_scaled(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o
     UNROLL
     for (int r = 0; r < R; r++)
         scales4(d[r], a->row[r] + o, ops.bytes32, nb, 1);
-    UNROLL
-    for (int b = 0; b < nb; b++) {
+    /* A block's code is enough for all four, but for Q8_0's with AVX-512, where it is a few instructions of few tokens. */
+    const int at_once = VN == 16 && T < 3 && ops.bytes32 == sizeof(struct quant_q8_0) ? nb : 1;
+    ROLLED
+    for (int first = 0; first < nb; first += at_once) {
         UNROLL
-        for (int r = 0; r < R; r++) {
-            UNROLL
-            for (int v = 0; v < 32 / VN; v++)
-                w[r][v] = ops.w(a->row[r] + o + (size_t)b * ops.bytes32, v);
-        }
-        UNROLL
-        for (int t = 0; t < T; t++) {
+        for (int b = first; b < first + at_once; b++) {
             UNROLL
             for (int r = 0; r < R; r++) {
-                VF m = vf_mul(w[r][0], vf_load(tile_x(a, t, c + 32 * b)));
                 UNROLL
-                for (int v = 1; v < 32 / VN; v++)
-                    m = vf_fma(w[r][v], vf_load(tile_x(a, t, c + 32 * b + v * VN)), m);
-                acc[r][t] = vf_fma(m, vf_set1(d[r][b]), acc[r][t]);
+                for (int v = 0; v < 32 / VN; v++)
+                    w[r][v] = ops.w(a->row[r] + o + (size_t)b * ops.bytes32, v);
+            }
+            UNROLL
+            for (int t = 0; t < T; t++) {
+                UNROLL
+                for (int r = 0; r < R; r++) {
+                    VF m = vf_mul(w[r][0], vf_load(tile_x(a, t, c + 32 * b)));
+                    UNROLL
+                    for (int v = 1; v < 32 / VN; v++)
+                        m = vf_fma(w[r][v], vf_load(tile_x(a, t, c + 32 * b + v * VN)), m);
+                    acc[r][t] = vf_fma(m, vf_set1(d[r][b]), acc[r][t]);
+                }
             }
         }
     }
@@ -303,10 +308,9 @@ struct q8_ops {
 INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
                     int T, struct q8_ops ops)
 {
-    struct wq w[TILE_R];
 #ifdef KERNELS_PAIRS
     if (T % 2 == 0 && R > 1) {
-        UNROLL
+        ROLLED
         for (int r = 0; r < R; r += 2) {
             struct pair p = pair_w(ops.w(a->row[r] + o, nb), ops.w(a->row[r + 1] + o, nb));
             UNROLL
@@ -318,25 +322,12 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
         return;
     }
 #endif
-    if (T == 1 || VN < 16) { /* few registers: the operands of a row do not wait for the others */
+    ROLLED /* few registers: the operands of a row do not wait for the others */
+    for (int r = 0; r < R; r++) {
+        const struct wq w = ops.w(a->row[r] + o, nb);
         UNROLL
-        for (int r = 0; r < R; r++) {
-            w[r] = ops.w(a->row[r] + o, nb);
-            UNROLL
-            for (int t = 0; t < T; t++)
-                acc[r][t] = ops.dot(acc[r][t], w[r], x_q8(x + (size_t)t * a->x_stride));
-        }
-        return;
-    }
-    UNROLL
-    for (int r = 0; r < R; r++)
-        w[r] = ops.w(a->row[r] + o, nb);
-    UNROLL
-    for (int t = 0; t < T; t++) {
-        struct xq q = x_q8(x + (size_t)t * a->x_stride);
-        UNROLL
-        for (int r = 0; r < R; r++)
-            acc[r][t] = ops.dot(acc[r][t], w[r], q);
+        for (int t = 0; t < T; t++)
+            acc[r][t] = ops.dot(acc[r][t], w, x_q8(x + (size_t)t * a->x_stride));
     }
 }
 
@@ -672,7 +663,7 @@ INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[
     }
     KEEP_IN_MEMORY(f);
     const int B = T == 1 && nb == 4 ? AXPY_B : 1;
-    UNROLL
+    ROLLED
     for (int b = 0; b < nb; b += B)
         axpy_blocks(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, B, R, T, ops);
 }

@@ -228,26 +228,29 @@ INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int 
 INLINE void k_step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R, int T,
                       struct k_ops ops)
 {
-    struct k_scales k[TILE_R];
-    UNROLL
-    for (int r = 0; r < R; r++)
-        ops.scales(&k[r], a->row[r] + o, nb);
-    for (int t = 0; t < T && ops.has_min; t++) {
-        const struct f16x sums = k_sums(x + (size_t)t * a->x_stride, ops.groups, ops.sub);
+    const int n = ops.groups * 128 / ops.sub;
+    struct f16x sums[TILE_T];
+    for (int t = 0; t < T && ops.has_min; t++)
+        sums[t] = k_sums(x + (size_t)t * a->x_stride, ops.groups, ops.sub);
+    ROLLED /* a row's step fills the registers: code of one row is enough */
+    for (int r = 0; r < R; r++) {
+        struct k_scales k;
+        VF s[TILE_T];
+        ops.scales(&k, a->row[r] + o, nb);
         UNROLL
-        for (int r = 0; r < R; r++)
-            acc[r][t] = k_add_mins(acc[r][t], &k[r].m, &sums, ops.groups * 128 / ops.sub);
-    }
-    UNROLL
-    for (int g = 0; g < ops.groups; g++) {
+        for (int t = 0; t < T; t++)
+            s[t] = ops.has_min ? k_add_mins(acc[r][t], &k.m, &sums[t], n) : acc[r][t];
         UNROLL
-        for (int r = 0; r < R; r++) {
+        for (int g = 0; g < ops.groups; g++) {
             const struct kg w = ops.group(a->row[r] + o, g, nb);
             UNROLL
             for (int t = 0; t < T; t++)
-                acc[r][t] = k_dot(acc[r][t], w, k[r].s, g,
-                                  x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group), ops.sub, ops.offset);
+                s[t] = k_dot(s[t], w, k.s, g, x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group), ops.sub,
+                             ops.offset);
         }
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r][t] = s[t];
     }
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # How the programs were built: position-independent, relocations read-only before main, no executable stack, checked
-# copies, a guarded stack. What the compiler was told is read from the debug information.
+# copies, a guarded stack, and how large they are. What the compiler was told is read from the debug information.
 . tests/tap.sh
 scratch
 command -v readelf > /dev/null || { echo "1..0 # SKIP readelf is not installed"; exit 77; }
@@ -18,6 +18,10 @@ uses() { grep -qE -e "$1" "$tmp/symbols"; }
 
 # told FLAG OBJECT: the compiler's flags, kept in the object.
 told() { readelf --debug-dump=info "$2" 2> /dev/null | grep -m 1 'DW_AT_producer' | grep -q -e "$1"; }
+small() # PROGRAM MOST: bytes without symbols
+{
+    strip -o "$tmp/small" "$1" && [ "$(stat -c %s "$tmp/small")" -le "$2" ] || { ls -l "$tmp/small"; return 1; }
+}
 marked() { readelf -nW "$1" 2> /dev/null | grep -q 'IBT, SHSTK'; }
 
 for name in thermo-profile thermo-probe thermo-plan thermo-pack thermo-run thermo-serve thermo-quantize; do
@@ -33,6 +37,11 @@ for name in thermo-profile thermo-probe thermo-plan thermo-pack thermo-run therm
         check "$name: checked copies" uses '__(memcpy|snprintf|vsnprintf|fprintf)_chk'
     fi
 done
+if [ -n "$SANITIZE$UNWIND" ] || ! command -v strip > /dev/null; then
+    skip "thermo-run has at most 2 MiB" "with tables for unwinding, or without strip"
+else
+    check "thermo-run has at most 2 MiB" small "$BIN/thermo-run" 2097152
+fi
 object=$B/common/base/err.o
 if "$CC" --version 2> /dev/null | grep -qi clang; then
     skip "large stack frames are probed" "clang keeps no flags in its objects"

@@ -5,6 +5,7 @@
 #include "tests/faults/shim.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -142,6 +144,56 @@ void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 /* Counting starts with main: what happens before is the loader's. */
 static int (*real_main)(int, char **, char **);
 
+void __register_frame(void *begin);
+
+/* The tables of .debug_frame (32-bit DWARF) as those of .eh_frame: CIEs have the number 0, FDEs the distance to theirs and addresses as the
+ * program has been loaded. What was left out of it is at 0 in both. A length of 0 ends them. */
+static void *as_eh_frame(const uint8_t *from, size_t bytes, uint64_t base)
+{
+    uint8_t *to = mmap(NULL, bytes + 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (to == MAP_FAILED)
+        return NULL;
+    memcpy(to, from, bytes);
+    for (size_t at = 0; at + 16 <= bytes;) {
+        uint32_t length, id;
+        uint64_t pc;
+        memcpy(&length, to + at, 4);
+        memcpy(&id, to + at + 4, 4);
+        memcpy(&pc, to + at + 8, 8);
+        const int is_cie = id == UINT32_MAX;
+        id = is_cie ? 0 : (uint32_t)(at + 4 - id);
+        pc += is_cie || !pc ? 0 : base;
+        memcpy(to + at + 4, &id, 4);
+        memcpy(to + at + 8, &pc, 8);
+        at += length + 4;
+    }
+    return to;
+}
+
+/* Programs have no tables for unwinding in memory (scripts/harden.mk): those of their debug information are registered instead. */
+static void register_frames(void)
+{
+    struct stat st;
+    Dl_info info;
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || !dladdr((void *)(uintptr_t)real_main, &info))
+        return;
+    const uint8_t *f = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (f == MAP_FAILED)
+        return;
+    const Elf64_Ehdr *h = (const void *)f;
+    const Elf64_Shdr *s = (const void *)(f + h->e_shoff);
+    for (int i = 0; i < h->e_shnum; i++) {
+        void *frames = NULL;
+        if (!strcmp((const char *)f + s[h->e_shstrndx].sh_offset + s[i].sh_name, ".debug_frame") && !(s[i].sh_flags & SHF_COMPRESSED))
+            frames = as_eh_frame(f + s[i].sh_offset, s[i].sh_size, (uint64_t)(uintptr_t)info.dli_fbase);
+        if (frames)
+            __register_frame(frames);
+    }
+    munmap((void *)(uintptr_t)f, (size_t)st.st_size);
+}
+
 static int counted_main(int argc, char **argv, char **env)
 {
     const char *path = getenv("FAULT_SHARED");
@@ -150,6 +202,7 @@ static int counted_main(int argc, char **argv, char **env)
         long p = syscall(SYS_mmap, NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         close(fd);
         struct walk warm = { .skip = 0 };
+        register_frames();
         _Unwind_Backtrace(step, &warm); /* what it sets up once is not the program's */
         if (p != -1)
             shared = (struct shim_shared *)p;

@@ -10,7 +10,8 @@
  *
  * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
  * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
- * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits.
+ * two sees the other, and the condition is signalled after the lock was taken that the sleeper holds until it waits. Not under it: who is
+ * woken there goes to sleep again, for the lock.
  * The stores are exchanges, for QEMU 7.2 on x86-64 lets an aarch64 load-acquire overtake a store-release.
  *
  * Linux may wake a worker on the caller's processor and leave both there while another is idle: where processors are few it hardly looks
@@ -217,8 +218,8 @@ static void *work(void *arg)
             return NULL;
         if (atomic_load(&p->caller_sleeps)) {
             pthread_mutex_lock(&p->lock);
-            pthread_cond_signal(&p->done);
             pthread_mutex_unlock(&p->lock);
+            pthread_cond_signal(&p->done);
         }
     }
 }
@@ -233,8 +234,8 @@ static void start(struct pool *p, pool_fn *fn, void *ctx)
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
         keep_sleepers_off(p);
-        pthread_cond_broadcast(&p->wake);
         pthread_mutex_unlock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
     }
 }
 

@@ -121,6 +121,7 @@ struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_que
     s->n_threads = c->choice.threads;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->wake_coordinator, NULL);
     if (!new_passes(s)) {
         scheduler_free(s);
         err_set(e, ERR_NOMEM, "out of memory for the scheduler");
@@ -140,6 +141,7 @@ void scheduler_free(struct scheduler *s)
         return;
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->wake_coordinator);
     for (int i = 0; s->pass && i < s->most; i++)
         free(s->pass[i].tiles);
     free(s->pass);
@@ -286,11 +288,50 @@ enum scheduler_taken scheduler_take(struct scheduler *s, int worker, struct job 
     return over ? SCHEDULER_OVER : got ? SCHEDULER_JOB : SCHEDULER_NOTHING;
 }
 
+/* Neurons of a pass that there is work for: their gates, Up, or sums of Down. */
+static uint64_t rows_to_take(const struct pass *p)
+{
+    const int n = p->s->n_tiles;
+    uint64_t rows = (uint64_t)p->ring[LIST_GATE].rows + p->ring[LIST_NEURON].rows, down = 0;
+    for (const struct tile *t = p->tiles; t < p->tiles + n; t++)
+        down += t->busy ? 0 : p->frontier_rows - t->rows;
+    return rows + down / (uint64_t)n;
+}
+
+/* Workers that are worth waking, of those that sleep. Whoever changed something takes work itself next, so that what is less than a piece
+ * waits for nobody. */
+static int worth_waking(const struct scheduler *s)
+{
+    uint64_t bytes = 0;
+    if (!s->unfinished || s->failed || s->now.complete || prediction_waits(s))
+        return s->waiters;
+    for (const struct pass *p = s->pass; p < s->pass + s->n_passes && !s->hold; p++)
+        bytes += layout_bytes(&p->b.shape->part[p->b.list[LIST_NEURON].part], (uint32_t)rows_to_take(p)) * (uint64_t)p->b.n_tokens;
+    return bytes / SCHEDULE_PIECE_BYTES < (uint64_t)s->waiters ? (int)(bytes / SCHEDULE_PIECE_BYTES) : s->waiters;
+}
+
 void scheduler_changed(struct scheduler *s)
 {
     atomic_fetch_add(&s->version, 1);
-    if (s->waiters)
+    s->wakes_coordinator = s->coordinator_waits;
+    if (s->waiters) {
+        const int n = worth_waking(s);
+        s->wakes = n > s->wakes ? n : s->wakes;
+    }
+}
+
+/* Who is woken while the lock is held goes to sleep again, for the lock. */
+void scheduler_unlock(struct scheduler *s)
+{
+    const int n = s->wakes, all = n >= s->waiters, coordinator = s->wakes_coordinator;
+    s->wakes = s->wakes_coordinator = 0;
+    pthread_mutex_unlock(&s->lock);
+    if (coordinator)
+        pthread_cond_signal(&s->wake_coordinator);
+    if (n && all)
         pthread_cond_broadcast(&s->wake);
+    for (int i = 0; i < n && !all; i++)
+        pthread_cond_signal(&s->wake);
 }
 
 void scheduler_check_finished(struct pass *p)
@@ -346,7 +387,7 @@ void scheduler_fail(struct scheduler *s, const struct err *why)
 {
     pthread_mutex_lock(&s->lock);
     fail(s, why);
-    pthread_mutex_unlock(&s->lock);
+    scheduler_unlock(s);
 }
 
 static void finish(struct scheduler *s, const struct job *j, const struct counts *c)
@@ -373,7 +414,7 @@ void scheduler_finish(struct scheduler *s, const struct job *j, const struct cou
         fail(s, failed);
     else
         finish(s, j, c);
-    pthread_mutex_unlock(&s->lock);
+    scheduler_unlock(s);
 }
 
 /* ---- the coordinator ---- */
@@ -406,7 +447,7 @@ static int issue(struct scheduler *s, uint32_t most, struct err *e)
         pthread_mutex_lock(&s->lock);
         s->pressure = pressure;
         scheduler_changed(s);
-        pthread_mutex_unlock(&s->lock);
+        scheduler_unlock(s);
     }
     return r;
 }
@@ -465,7 +506,7 @@ static int coordinate_apart(struct scheduler *s, struct err *e)
     if (s->hold == 2)
         scheduler_changed(s);
     s->hold = 0;
-    pthread_mutex_unlock(&s->lock);
+    scheduler_unlock(s);
     return r;
 }
 
@@ -488,11 +529,12 @@ void scheduler_wait(struct scheduler *s, int worker, unsigned seen)
             return;
         pool_relax();
     }
+    int *waits = worker ? &s->waiters : &s->coordinator_waits;
     pthread_mutex_lock(&s->lock);
-    s->waiters++;
+    ++*waits;
     while (atomic_load(&s->version) == seen)
-        pthread_cond_wait(&s->wake, &s->lock);
-    s->waiters--;
+        pthread_cond_wait(worker ? &s->wake : &s->wake_coordinator, &s->lock);
+    --*waits;
     pthread_mutex_unlock(&s->lock);
     pool_woke(s->c->pool, worker);
 }

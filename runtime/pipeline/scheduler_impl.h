@@ -84,8 +84,10 @@ struct scheduler {
     uint64_t stall_ns;    /* owned by the coordinator */
     /* guarded by lock */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    int busy, waiters, unfinished, failed, pressure; /* unfinished: passes */
+    pthread_cond_t wake, wake_coordinator;
+    int waiters, coordinator_waits;   /* workers that sleep; the coordinator does */
+    int wakes, wakes_coordinator;     /* whom scheduler_unlock wakes */
+    int busy, unfinished, failed, pressure; /* unfinished: passes */
     struct err first_error; /* of the first failure */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
@@ -93,7 +95,8 @@ struct scheduler {
 };
 
 /* ---- scheduler.c ---- */
-void scheduler_changed(struct scheduler *s);   /* lock held */
+void scheduler_changed(struct scheduler *s);   /* lock held, until scheduler_unlock */
+void scheduler_unlock(struct scheduler *s);
 void scheduler_check_finished(struct pass *p); /* lock held */
 
 /* ---- scheduler_lists.c: the coordinator ---- */
@@ -115,6 +118,7 @@ int prediction_feed(struct scheduler *s, int ahead, struct err *e);  /* coordina
 void prediction_reset(struct pass *p);
 void prediction_input(struct pass *p, struct acts *in, uint8_t *bits); /* what it will see; where its bits will be */
 void prediction_begin(struct scheduler *s);                          /* coordinator: the next pass that has not */
+int prediction_waits(const struct scheduler *s);                     /* lock held; 1: there may be jobs */
 int prediction_take(struct scheduler *s, struct job *j);             /* lock held; 1: got one */
 void prediction_finish(struct scheduler *s, const struct job *j);    /* lock held */
 void prediction_list(struct scheduler *s);                           /* coordinator */

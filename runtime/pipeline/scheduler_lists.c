@@ -41,7 +41,7 @@ void pass_take_lists(struct pass *p)
 void pass_reset_lists(struct pass *p)
 {
     for (int i = 0; i < LISTS; i++) {
-        p->b.list[i].n = p->b.list[i].issue = 0;
+        p->b.list[i].n = p->b.list[i].issue = p->b.list[i].missing = 0;
         read_queue_rule(p->s->q, &p->b.list[i]);
         p->ring[i].head = p->ring[i].n = p->ring[i].rows = 0;
         p->retired[i] = p->n_new[i] = 0;
@@ -67,7 +67,7 @@ void pass_flush(struct pass *p)
     }
     p->published = p->b.list[LIST_NEURON].n;
     scheduler_changed(p->s);
-    pthread_mutex_unlock(&p->s->lock);
+    scheduler_unlock(p->s);
 }
 
 void pass_ready(struct pass *p, enum list_id list, uint32_t i)
@@ -151,7 +151,7 @@ void pass_resolve(struct pass *p)
         scheduler_check_finished(p);
     }
     scheduler_changed(p->s);
-    pthread_mutex_unlock(&p->s->lock);
+    scheduler_unlock(p->s);
 }
 
 /* Neuron entries that every tile has passed, and gates that are computed, in order. */

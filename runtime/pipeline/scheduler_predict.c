@@ -62,7 +62,7 @@ static void see_ready(struct scheduler *s)
     d->rows = rows;
     d->ranges = ranges;
     scheduler_changed(s);
-    pthread_mutex_unlock(&s->lock);
+    scheduler_unlock(s);
 }
 
 int prediction_feed(struct scheduler *s, int ahead, struct err *e)
@@ -144,7 +144,7 @@ static void show(struct scheduler *s, enum stage stage, int complete)
     s->now.stage = stage;
     s->now.complete = complete;
     scheduler_changed(s);
-    pthread_mutex_unlock(&s->lock);
+    scheduler_unlock(s);
 }
 
 /* Nobody works on the prediction before: all of its ranges are listed. */
@@ -195,6 +195,13 @@ static void pass_over(struct prediction *d)
     for (; d->next < d->work.of->pred.first && d->next < d->ranges; d->next++)
         if (d->streamed)
             predictor_prefetch_used(d->prefetch, 0, d->next, 1);
+}
+
+int prediction_waits(const struct scheduler *s)
+{
+    const struct prediction *d = &s->now;
+    return d->stage == STAGE_PREPARE || (d->stage == STAGE_HIDDEN && d->next < d->rows) ||
+           (d->stage == STAGE_SCORES && d->next < d->ranges);
 }
 
 int prediction_take(struct scheduler *s, struct job *j)
@@ -311,7 +318,7 @@ static void list_range(struct pass *p, uint32_t range)
     while (p->gate_frontier < p->b.shape->n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
     scheduler_changed(p->s);
-    pthread_mutex_unlock(&p->s->lock);
+    scheduler_unlock(p->s);
 }
 
 void prediction_list(struct scheduler *s)

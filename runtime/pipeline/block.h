@@ -46,7 +46,6 @@ struct list {
     int direct;           /* slots and units are whole blocks: what is read alone is read into its slot */
     uint32_t n;
     uint32_t issue;       /* first entry whose read may not have started */
-    uint32_t missing;     /* entries from there on that are MISSING */
     uint32_t known_to;    /* the first unit that may still be appended */
 };
 

@@ -144,11 +144,8 @@ int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e)
     e->where = cache_lookup(cache_of(q, l), cache_unit_of(l, e->unit), &is_ready);
     e->kind = KIND_MISSING;
     q->gate_lookups += (uint64_t)gates;
-    if (e->where == CACHE_NONE) {
-        int here = q->n_early ? take_early(q, l, e) : 0;
-        l->missing += e->kind == KIND_MISSING;
-        return here;
-    }
+    if (e->where == CACHE_NONE)
+        return q->n_early ? take_early(q, l, e) : 0;
     if (gates && (ahead = expert_prefetch_take(q->experts, l, e, e->where)) > 0)
         return ahead == 1;
     assert(is_ready); /* no other read outlives its pass */
@@ -239,7 +236,6 @@ static struct io_request *start_read(struct read_queue *q, struct list *l, size_
     b->refs = 0;
     b->start = unit_offset(l, e->unit) / block * block;
     choose_place(q, l, e, n == 1, b);
-    l->missing -= (uint32_t)n;
     for (;; e++) {
         if (e->kind != KIND_MISSING) /* may be ready, and looked at by workers: not to be written */
             continue;
@@ -347,18 +343,6 @@ static int issue_early(struct read_queue *q, uint32_t most, struct err *e)
     return n ? io_submit(q->c->io, batch, n, e) : 0;
 }
 
-/* A submission costs processor time beside that of its reads: with half of the depth in flight, and more missing than could be asked for,
- * until there is room for an eighth of the depth. */
-static int waits_for_room(const struct read_queue *q, struct list *const *lists, int n_lists, uint32_t most)
-{
-    const uint32_t flying = (uint32_t)q->c->io->in_flight, more = most > flying ? most - flying : 0;
-    const uint32_t room = more < q->n_free ? more : q->n_free;
-    uint64_t missing = 0;
-    for (int i = 0; i < n_lists; i++)
-        missing += lists[i]->missing;
-    return room && room < q->depth / 8 && flying >= q->depth / 2 && missing > room;
-}
-
 int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_lists, uint32_t most, int *pressure,
                      struct err *e)
 {
@@ -370,9 +354,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
         most = fewer; /* experts that are read ahead and FFNs' rest have no buffers: the back end has room for so many reads and no more */
     int waits = 0;
     drop_untaken(q);
-    *pressure = waits_for_room(q, lists, n_lists, most);
-    if (*pressure)
-        return 0;
+    *pressure = 0;
     for (int i = 0; i < n_lists; i++)
         while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {
             size_t units = next_read(lists[i]);

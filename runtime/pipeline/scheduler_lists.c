@@ -41,7 +41,7 @@ void pass_take_lists(struct pass *p)
 void pass_reset_lists(struct pass *p)
 {
     for (int i = 0; i < LISTS; i++) {
-        p->b.list[i].n = p->b.list[i].issue = p->b.list[i].missing = 0;
+        p->b.list[i].n = p->b.list[i].issue = 0;
         read_queue_rule(p->s->q, &p->b.list[i]);
         p->ring[i].head = p->ring[i].n = p->ring[i].rows = 0;
         p->retired[i] = p->n_new[i] = 0;

@@ -93,7 +93,7 @@ static void release_all(void)
 {
     for (uint32_t i = 0; i < t.l->n; i++)
         read_queue_release(t.q, t.l, &t.l->e[i]);
-    t.l->n = t.l->issue = t.l->missing = 0;
+    t.l->n = t.l->issue = 0;
 }
 
 /* Without a cache an entry keeps its buffer; with none free reads wait, in list order, until one is released. */
@@ -145,25 +145,6 @@ static void test_most(void)
     CHECK(issue(3, &pressure) == 0 && read_queue_in_flight(t.q) == 3);
     CHECK(issue(UINT32_MAX, &pressure) == 0 && read_queue_in_flight(t.q) == 6 && read_queue_reads(t.q) == 6);
     CHECK(collect_all() == 6 && all_right(KIND_STAGED));
-    end();
-}
-
-/* With half of the depth in flight, reads wait until an eighth of it can be submitted at once; not the last. */
-static void test_together(void)
-{
-    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 16 });
-    int pressure;
-    for (uint32_t u = 0; u < 2 * 17; u += 2)
-        want(u);
-    CHECK(t.l->n == 17 && t.l->missing == 17 && issue(14, &pressure) == 0 && t.l->missing == 3);
-    CHECK(issue(15, &pressure) == 0 && pressure && read_queue_in_flight(t.q) == 14);
-    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && read_queue_in_flight(t.q) == 16 && t.l->missing == 1);
-    CHECK(collect_all() == 16 && right(&t.l->e[15]));
-    release_all();
-    for (uint32_t u = 0; u < 2 * 16; u += 2)
-        want(u);
-    CHECK(issue(15, &pressure) == 0 && read_queue_in_flight(t.q) == 15);
-    CHECK(issue(16, &pressure) == 0 && !pressure && read_queue_in_flight(t.q) == 16 && collect_all() == 16 && all_right(KIND_STAGED));
     end();
 }
 
@@ -356,7 +337,7 @@ static void test_follow(void)
     CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 1 && t.s.c.io->reads == 4); /* no buffer to spare */
     for (int i = 1; i < 4; i++)
         read_queue_release(t.q, t.l, &t.l->e[i]);
-    t.l->n = t.l->issue = t.l->missing = 0;
+    t.l->n = t.l->issue = 0;
     CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 6 && collect_all() == 0 && read_queue_in_flight(t.q) == 0);
     CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 6); /* one buffer is left */
     t.b.block = 0;
@@ -396,7 +377,6 @@ int main(void)
         test_buffers((enum layout_form)f);
     test_neighbours();
     test_most();
-    test_together();
     test_cache();
     test_direct();
     test_passing();

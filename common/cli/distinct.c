@@ -98,6 +98,8 @@ static int keep(struct distinct *d, const struct distinct_name *n, const char *p
 static int add(struct distinct *d, const struct distinct_name *n, const char *part, enum distinct_use use, struct err *e)
 {
     struct distinct_file f = { .use = use };
+    if (use == DISTINCT_WRITTEN && !*n->path)
+        return err_set(e, ERR_USAGE, "%s is empty: the name of the file to write is needed", n->label);
     int r = identify(part ? part : n->path, &f, e);
     return r > 0 ? keep(d, n, part, f, e) : r;
 }

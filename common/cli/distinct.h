@@ -25,7 +25,8 @@ struct distinct {
     int n;
 };
 
-/* A file; of a GGUF shard (NAME-00001-of-00003.gguf) all shards of its set. 0 or ERR_NOMEM. */
+/* A file; of a GGUF shard (NAME-00001-of-00003.gguf) all shards of its set. 0, ERR_NOMEM, or
+ * ERR_USAGE where a file that is written has an empty name. */
 int distinct_add(struct distinct *d, const struct distinct_name *n, enum distinct_use use, struct err *e);
 
 /* The file called PATH with suffix appended, which the program writes or reads beside PATH. */

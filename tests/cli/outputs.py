@@ -180,12 +180,21 @@ def pair_trials(c, w, other, old, fresh):
         yield refused(c, [(label, source), other], [label, other[0]], existing('hard link'))
 
 
+def unnamed(c, w):
+    """Why an empty name for what is written was not refused before anything is done, with nothing left behind; '' when it was."""
+    with tempfile.TemporaryDirectory(prefix='thermo-outputs-') as folder:
+        line = c.line([(*w, '')])
+        got = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        right = got.returncode == 2 and f'{w[0]} is empty' in got.stderr and not os.listdir(folder)
+        return '' if right else f'{line}\nexit status {got.returncode}: {got.stderr}'
+
+
 def try_command(c):
     unmarked = [o['name'] for o in c.options if o['type'] in ('string', 'list') and o['file'] == 'none' and
                 o['arg'] not in NO_FILE]
     point(not unmarked, f'{c.label}: every option that names a file says so', ' '.join(unmarked))
     writes, places = c.places('write', 'update-db'), c.places('read', 'read-db', 'write', 'update-db')
-    whys = []
+    whys = [unnamed(c, w) for w in writes]
     for w in writes:
         whys.append(refused(c, [w], [w[0], 'standard output'], lambda folder, given: [(*given[0], './said')], 'said'))
         # Every pair, in every spelling somewhere: all of them for an output's first pair, then some in turn.
@@ -195,7 +204,7 @@ def try_command(c):
             whys += pair_trials(c, w, other, *some)
     failed = [w for w in whys if w]
     if writes:
-        point(not failed, f'{c.label}: {len(whys)} command lines that would write over a file are refused',
+        point(not failed, f'{c.label}: {len(whys)} command lines that would write over a file, or into one without a name, are refused',
               f'{len(failed)} of {len(whys)} were not; the first:\n{failed[0]}' if failed else '')
 
 

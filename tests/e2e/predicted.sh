@@ -156,6 +156,11 @@ PY
     "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --file "$tmp/text" --ctx 64 --store "$tmp/none.json" -q \
         > "$tmp/log" 2>&1
     [ $? -eq 2 ] && [ ! -e "$tmp/none.json" ] && grep -q 'against exact' "$tmp/log" || { cat "$tmp/log"; return 1; }
+    for with in '--kv f32' '--act f32'; do # not the plan's
+        # shellcheck disable=SC2086
+        says 2 'another --mode, --kv or --act' "$run" perplexity --model "$tmp/bundle.thermo" --plan "$tmp/budget.json" --file "$tmp/text" --ctx 64 \
+            --against exact --store "$tmp/none.json" -q $with && [ ! -e "$tmp/none.json" ] || return 1
+    done
     "$BIN/thermo-plan" check "$tmp/stored.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" > "$tmp/log" 2>&1
     [ $? -eq 4 ] && grep -q 'diverge by 0.0031 nats' "$tmp/log" || { cat "$tmp/log"; return 1; }
 }

@@ -236,7 +236,7 @@ static void print_outcome(const struct args *a, const struct setup *s, const str
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 
-/* The plan with what was measured of the limit that was run. */
+/* The plan with what was measured of the limit that was run. It is read anew, when the engine's memory is free again. */
 static int store(const struct run *q, const int32_t *ids, struct err *e)
 {
     const struct sum *t = &q->sum;
@@ -285,13 +285,11 @@ static int score(const struct args *a, struct setup *s, const int32_t *ids, int 
     progress_done(&bar);
     if ((r == 0 || r == ERR_INTR) && q.sum.scored)
         print_outcome(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
-    if (r == 0 && a->store && q.sum.scored)
-        r = store(&q, ids, e);
     session_done(&q.session);
     session_done(&q.exact);
     report_accel_lost(q.g);
     engine_close(q.g);
-    return r;
+    return r == 0 && a->store && q.sum.scored ? store(&q, ids, e) : r;
 }
 
 int cmd_perplexity(int argc, char **argv)

@@ -58,7 +58,7 @@ const struct inputs_row inputs_table[] = {
     { "accelerator", "--engine",
       "its driver: not loaded where the limit does not leave what every driver takes; measured when it is loaded",
       "by the driver", "the driver's share of beside" },
-    { "other arguments", "--column, --cpu, --engine-height, --sequences, --n-prompt, --n-gen, --n-depth, --prompt-gen",
+    { "other arguments", "--column, --cpu, --engine-height, --sequences, --n-prompt, --n-gen, --n-depth, --prompt-gen, --store",
       "the kernel's for arguments", "as they are", "process" },
     { "environment", "", "the kernel's, a quarter of the stack's limit with the arguments; beyond 64 KiB of both: beside", "as it is",
       "process, beside" },

@@ -164,6 +164,7 @@ INPUTS = {
     'sequences': lambda c: [(['--sequences', ','.join(['1'] * (ARGUMENT // 2))], None)],
     **{o: lambda c, o=o: [([f'--{o}', '1,' * (ARGUMENT // 2) + '1'], None)] for o in ('n-prompt', 'n-gen', 'n-depth')},
     'prompt-gen': lambda c: [(['--prompt-gen', '1,1;' * (ARGUMENT // 4) + '1,1'], None)],
+    'store': lambda c: [(['--against', 'exact', '--store', 'x' * ARGUMENT], None)],
     'cpu': lambda c: of_text('cpu'),
     'engine': lambda c: [(['--engine', 'opencl'], None), (['--engine', 'x' * ARGUMENT], None)],
     'engine-height': lambda c: [(['--engine', 'opencl', '--engine-height', ','.join(['1:1'] * (ARGUMENT // 4))], None)],

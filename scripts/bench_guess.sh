@@ -34,7 +34,7 @@ if new "$work/model.thermo"; then
     done
     for s in $shares; do
         "$BIN/gguf-synth" -q "${shape[@]}" --nextn-agree "$s" --nextn-only "$work/layer.gguf" >&2
-        "$BIN/thermo-pack" mtp -q --model "$work/model.gguf" --layer "$work/layer.gguf" --out "$work/mtp-$s.thermo" >&2
+        "$BIN/thermo-pack" mtp -q --share --model "$work/model.gguf" --layer "$work/layer.gguf" --out "$work/mtp-$s.thermo" >&2 # as published
     done
     "$BIN/thermo-pack" pack -q --model "$work/model.gguf" --traces "$work/traces.h5" --plan "$work/plan-${memory%% *}.json" \
         --out "$work/model.thermo" >&2

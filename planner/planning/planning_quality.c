@@ -34,7 +34,7 @@ static int all_known(const struct inputs *in, const signed char *input)
 }
 
 /* Layers do not quite add up: by how much, as the whole model was measured with predictors of one input in all of them. */
-static double together(const struct inputs *in, const signed char *input)
+static double additivity(const struct inputs *in, const signed char *input)
 {
     double most = 0;
     for (int i = 0; i < in->n_quality; i++) {
@@ -61,7 +61,7 @@ double planning_quality_kl(const struct inputs *in, const signed char *input, co
             return NAN;
         sum += input[l] < 0 ? 0 : layer_kl(in, input[l], l, always[l], k);
     }
-    return sum * together(in, input);
+    return sum * additivity(in, input);
 }
 
 /* What a layer reads and loses at each recall. */
@@ -109,7 +109,7 @@ int planning_quality_recalls(const struct inputs *in, const struct layout_shapes
         return 0;
     struct option *o = calloc((size_t)(layers * n), sizeof *o);
     int *at = malloc((size_t)layers * sizeof *at);
-    int r = o && at ? price(in, s, input, always, held, together(in, input), o, e) : err_set(e, ERR_NOMEM, "out of memory for recalls");
+    int r = o && at ? price(in, s, input, always, held, additivity(in, input), o, e) : err_set(e, ERR_NOMEM, "out of memory for recalls");
     for (int l = 0; l < layers && r == 0; l++)
         for (int k = at[l] = n - 1; k >= 0; k--)
             at[l] = o[l * n + k].kl < o[l * n + at[l]].kl ? k : at[l];

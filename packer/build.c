@@ -592,10 +592,12 @@ static int open_writer(struct work *k, struct err *e)
     return r < 0 ? r : write_open(b->out_path, &f, entries, &k->w, e);
 }
 
-/* Each as long as its layer has neurons. */
+/* Each as long as its layer has neurons; of layers of one width they lie so already. */
 static int put_orders(struct work *k, struct err *e)
 {
     const struct model_hparams *h = &k->b->source->model->h;
+    if (!h->widths[0])
+        return put_numbers(k, PACK_ORDER, k->b->orders, n_neurons(k->b), 4, e);
     uint32_t *all = malloc(n_neurons(k->b) * sizeof *all), *to = all;
     for (uint64_t i = 0, blocks = (uint64_t)model_ffn_blocks(h); all && i < n_ffn(k->b); i++) {
         size_t n = (size_t)model_n_ff(h, (int)(i / blocks));

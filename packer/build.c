@@ -32,7 +32,7 @@ static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, in
 /* Of an FFN without a gate Up is not read: Gate's rows are the same ones. */
 static int is_packed(const struct build *b, int role)
 {
-    return role != LAYOUT_UP || !b->shapes.l.ungated;
+    return !layout_lacks(&b->shapes.kind[0], role);
 }
 
 int build_role_changes(const struct build *b, int layer, int role)

@@ -176,7 +176,7 @@ static int read_part(struct matrices *k, const struct pack_job *j, struct err *e
 static int from_pack(struct matrices *k, int layer, int block, int asked, float *out, struct err *e)
 {
     const struct layout_shape *s = layout_of(&k->p->shapes, layer);
-    const int role = s->ungated && asked == LAYOUT_UP ? LAYOUT_GATE : asked;
+    const int role = layout_lacks(s, asked) ? LAYOUT_GATE : asked;
     struct pack_job j = { k, s, NULL, layer, block, s->n_parts == 2 && role != LAYOUT_GATE, role, out };
     j.lp = &s->part[j.part];
     int r = pack_order(k->p, layer, block, k->order, e), columns = role == LAYOUT_DOWN && j.lp->record_neurons == 1;

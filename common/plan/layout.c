@@ -166,20 +166,15 @@ static uint32_t group(const struct layout_shape *s, const struct layout_part *p,
     return n * t;
 }
 
-static int absent(const struct layout_shape *s, int role)
-{
-    return s->ungated && role == LAYOUT_UP;
-}
-
 static void add_roles(const struct layout_shape *s, struct layout_part *p, int d_model, int first, int last)
 {
     p->record_neurons = 1;
     for (int r = 0; r < LAYOUT_ROLES; r++) {
         p->role_offset[r] = ~0u;
-        p->role_bytes[r] = absent(s, r) ? 0 : (uint32_t)quant_row_bytes(s->type[r], (uint64_t)d_model);
+        p->role_bytes[r] = layout_lacks(s, r) ? 0 : (uint32_t)quant_row_bytes(s->type[r], (uint64_t)d_model);
     }
     for (int r = first; r <= last; r++) {
-        if (absent(s, r))
+        if (layout_lacks(s, r))
             continue;
         p->role[p->n_roles++] = r;
         p->role_offset[r] = p->record_bytes;
@@ -200,7 +195,7 @@ static int add_tile(const struct layout_shape *s, struct layout_part *p, uint64_
         if (bytes > UINT32_MAX / 4)
             break;
         p->role_offset[r] = ~0u;
-        if (absent(s, r))
+        if (layout_lacks(s, r))
             continue;
         p->role[p->n_roles++] = r;
         p->role_offset[r] = (uint32_t)bytes;

@@ -99,6 +99,12 @@ static inline const struct layout_shape *layout_of(const struct layout_shapes *s
     return &s->kind[s->l.kind[layer]];
 }
 
+/* Has no part rows of a role? */
+static inline int layout_lacks(const struct layout_shape *s, int role)
+{
+    return s->ungated && role == LAYOUT_UP;
+}
+
 const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" "tiles" */
 const char *layout_role_name(int role);              /* "gate" "up" "down" */
 int layout_parts(enum layout_form f);

@@ -158,9 +158,13 @@ PRIM void gemm_parts(const struct gemm_tile *a, int V, int T, int sub, int mins,
 {
     struct gemm_extra e;
     gemm_extra(&e, a, T, sub, mins);
+    const int share = V > 2 ? 1 : GEMM_T / 2 / V;
+    int asked = 0;
     for (int row = 0; row < 16 * V; row += 16)
         for (int t = 0, n; t < T; t += n) {
             n = T - t < PART_T ? T - t : PART_T;
+            for (int i = 0; i < share; i++)
+                gemm_ask_token(a, asked++);
             part[n](a, &e, row, t);
         }
 }

@@ -119,7 +119,7 @@ PRIM __m256i sums_times(const uint8_t *x, int half, int all, int k)
     return sums_each(x, _mm256_set1_epi32((int)pick));
 }
 
-/* Half h of block i of two rows, a row in each lane: a type's function, of its bytes at a and b. */
+/* Half h of block i of two rows, a row in each lane: a type's function, of its bytes at a and b; as k_unsigned has them. */
 typedef __m256i k_two_fn(const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb);
 
 PRIM __m256i x_at(const uint8_t *x, int i, int h)
@@ -135,10 +135,7 @@ PRIM __m256i add_pairs(__m256i a, __m256i b, int bits)
 
 PRIM __m256i dot_half(k_two_fn *two, const uint8_t *a, const uint8_t *b, int g, int i, int h, int nb, __m256i x, int offset)
 {
-    __m256i w = two(a, b, g, i, h, nb);
-    if (offset == K_SMALL)
-        w = _mm256_add_epi8(w, _mm256_set1_epi8((char)k_start(K_SMALL)));
-    return dot_pairs(w, x, offset);
+    return dot_pairs(two(a, b, g, i, h, nb), x, offset);
 }
 
 /* Of group g of four rows, the sums of pairs as merge_halves leaves them: ab[h][v], of half h (of the blocks, where sub is 32) and of rows
@@ -280,12 +277,12 @@ PRIM void k_scales4_mxfp4(struct k_scales4 *to, const uint8_t *const row[4], siz
 {
     uint32_t bytes[4];
     k_first_bytes(bytes, row, o, sizeof(struct quant_mxfp4), nb);
-    const __m256i two = _mm256_set1_epi32(2), small = _mm256_set1_epi32(0x00200000);
+    const __m256i two = _mm256_set1_epi32(2), one = _mm256_set1_epi32(0x00800000), small = _mm256_set1_epi32(0x00200000);
     UNROLL
-    for (int v = 0; v < 2; v++) {
+    for (int v = 0; v < 2; v++) { /* small << e is the third, too, from which on the other is larger; before, the other is negative or 0 */
         const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bytes + 2 * v)));
-        const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-        to->s[0].v[v] = _mm256_castsi256_ps(_mm256_blendv_epi8(normal, _mm256_sllv_epi32(small, e), _mm256_cmpgt_epi32(two, e)));
+        const __m256i normal = _mm256_sub_epi32(_mm256_slli_epi32(e, 23), one);
+        to->s[0].v[v] = _mm256_castsi256_ps(_mm256_max_epi32(normal, _mm256_sllv_epi32(small, _mm256_min_epi32(e, two))));
     }
 }
 
@@ -601,7 +598,9 @@ TWO(q4_1, TWO_NIBBLES(q4_1))
 TWO(q5_0, TWO_FIFTH(q5_0))
 TWO(q5_1, TWO_FIFTH(q5_1))
 TWO(iq4_nl, _mm256_shuffle_epi8(both((const uint8_t *)quant_iq4_values), TWO_NIBBLES(iq4_nl)))
-TWO(mxfp4, _mm256_shuffle_epi8(both((const uint8_t *)quant_mxfp4_values), TWO_NIBBLES(mxfp4)))
+/* quant_mxfp4_values, as k_unsigned has them. */
+static const uint8_t mxfp4_unsigned[16] = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
+TWO(mxfp4, _mm256_shuffle_epi8(both(mxfp4_unsigned), TWO_NIBBLES(mxfp4)))
 TWO(q8_0, two_of(a, b, sizeof(struct quant_q8_0), offsetof(struct quant_q8_0, qs) + 16 * (size_t)h, i, nb))
 
 /* ---- types that are read and not written ---- */

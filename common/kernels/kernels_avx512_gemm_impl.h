@@ -109,6 +109,8 @@ PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins)
     for (int b = 0; b < 4 * a->groups; b++) {
         const struct gemm_block *w = a->w + b;
         VF s[GEMM_V][GEMM_T];
+        if (b < GEMM_T)
+            gemm_ask_token(a, b);
         UNROLL
         for (int h = 0; h < 32 / sub; h++) {
             __m512i dot[GEMM_V][GEMM_T];

@@ -73,6 +73,9 @@ OUTER void gemm_rows(float *out, size_t out_stride, const struct gemm_rows *a, c
             gemm_ask(&ask);
             tile.acc = acc + t;
             tile.x = x + (size_t)t * x_stride;
+            const int after = n_tokens - t - GEMM_T; /* the last tile is followed by the first of the next columns */
+            tile.next = after > 0 ? tile.x + GEMM_T * x_stride : x + GEMM_GROUPS * sizeof(struct kernels_q8_group);
+            tile.next_tokens = after > 0 && after < GEMM_T ? after : n_tokens < GEMM_T ? n_tokens : GEMM_T;
             f->tile(&tile, a->vectors, n_tokens - t < GEMM_T ? n_tokens - t : GEMM_T);
         }
     }

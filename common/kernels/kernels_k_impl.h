@@ -95,7 +95,18 @@ struct gemm_tile {
     const uint8_t *x;           /* the first token's groups */
     size_t x_stride;
     int groups, offset;
+    const uint8_t *next; /* activations of the tile that follows, of so many tokens: */
+    int next_tokens;
 };
+
+/* Asks for those of its token t, which lie too far from others' to come by themselves. In turns with products: a prefetch waits, too. */
+INLINE void gemm_ask_token(const struct gemm_tile *a, int t)
+{
+    const uint8_t *x = a->next + (size_t)t * a->x_stride;
+    if (t < a->next_tokens)
+        for (size_t at = 0; at < GEMM_GROUPS * sizeof(struct kernels_q8_group); at += 64)
+            __builtin_prefetch(x + at);
+}
 
 /* V sixteens of rows, at most GEMM_T tokens. */
 typedef void gemm_fn(const struct gemm_tile *a, int V, int T);

@@ -17,10 +17,10 @@ INLINE void gemm_extra(struct gemm_extra *e, const struct gemm_tile *a, int T, i
             UNROLL
             for (int h = 0; h < 32 / sub; h++) {
                 const uint32_t one = sub == 32 ? 0x10001 : h ? 0x10000 : 1;
-                const __m128i both = _mm_madd_epi16(s, _mm_set1_epi32((int)one));
-                _mm_storeu_si128((void *)&e->start[t][h][4 * g], _mm_mullo_epi32(both, _mm_set1_epi32(-a->offset)));
                 if (mins)
-                    _mm_storeu_ps(&e->sum[t][h][4 * g], _mm_cvtepi32_ps(both));
+                    _mm_storeu_ps(&e->sum[t][h][4 * g], _mm_cvtepi32_ps(_mm_madd_epi16(s, _mm_set1_epi32((int)one))));
+                _mm_storeu_si128((void *)&e->start[t][h][4 * g],
+                                 _mm_madd_epi16(s, _mm_set1_epi32((int)(one * (uint16_t)-a->offset))));
             }
         }
 }

@@ -22,6 +22,8 @@ void kernels_init(unsigned cpu_mask)
         kernels_fill_avxvnni(&table);
     if (cpu_mask & 1u << CPU_AVX512)
         kernels_fill_avx512(&table);
+    if (cpu_mask & 1u << CPU_AVX512 && __builtin_cpu_supports("avx512vbmi"))
+        kernels_fill_avx512_vbmi(&table);
     if (cpu_mask & 1u << CPU_AMX)
         kernels_fill_amx(&table);
 #elif defined(__aarch64__)

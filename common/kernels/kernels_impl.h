@@ -9,6 +9,7 @@ void kernels_fill_scalar(struct kernels *k);
 void kernels_fill_avx2(struct kernels *k);
 void kernels_fill_avxvnni(struct kernels *k); /* after kernels_fill_avx2 */
 void kernels_fill_avx512(struct kernels *k);
+void kernels_fill_avx512_vbmi(struct kernels *k); /* after kernels_fill_avx512, whose bits it gives */
 void kernels_fill_amx(struct kernels *k); /* after kernels_fill_avx512 */
 void kernels_fill_neon(struct kernels *k);
 void kernels_fill_dotprod(struct kernels *k);

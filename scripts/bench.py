@@ -15,9 +15,9 @@ import sys
 import time
 
 import bench_report
-from bench_peers import peers
+from bench_peers import builds, peers
 from bench_runner import Runner
-from bench_settings import Interrupted, count, die, env, say, size
+from bench_settings import TIERS, Interrupted, count, die, env, say, size
 
 
 FILES = ("GGUF FLAT_MODEL FLAT_PLAN MODEL_EXACT PLAN_EXACT MODEL_PREDICTED PLAN_PREDICTED MODEL_DENSE PLAN_DENSE "
@@ -28,7 +28,7 @@ FOLDERS = "LLAMA_CPP LLAMA_CPP_MMAP IK_LLAMA_CPP IK_LLAMA_CPP_MMAP SMALLTHINKER"
 def as_typed(command):
     """With $MODEL and the like for what is elsewhere on another machine."""
     named = {env(n): f"${n}" for n in FILES if env(n)}
-    folders = {env(n): f"${n}" for n in FOLDERS if env(n)}
+    folders = {env(n): f"${n}" for n in FOLDERS if env(n)} | {where: f"${name}" for name, where, _ in builds()}
 
     def one(word):
         before, _, value = word.rpartition("=") # as in VARIABLE=FILE in front of a command
@@ -45,9 +45,9 @@ def as_typed(command):
 class Ours:
     times_prompts = True
 
-    def __init__(self, name, model, plan, flags=()):
+    def __init__(self, name, model, plan, flags=(), tier=None):
         self.name, self.model, self.plan, self.flags, self.kb = name, model, plan, list(flags), None
-        self.key = name
+        self.key, self.tier = name, tier
 
     def command(self, limit, tokens, prompt):
         return ([f"{env('BIN', 'build/bin')}/thermo-run", "bench", "--model", self.model, "--plan", self.plan, "-q",
@@ -95,13 +95,24 @@ def limits():
     return out
 
 
+def tiers():
+    """Of ours to measure: TIERS, or those that PEERS has builds of; None: the machine's alone, without a table by tier."""
+    words = env("TIERS").split() or list(dict.fromkeys(tier for _, _, tier in builds())) or [None]
+    for word in words:
+        if word not in (None, "native", *TIERS):
+            die(2, f"TIERS: '{word}' is none of native, {', '.join(TIERS)}")
+    return words
+
+
 def ours():
-    """One for each of MODES, with a pack and a plan of its own where they are given."""
+    """One for each of MODES and tiers, with a pack and a plan of a mode's own where they are given."""
     out = []
     for mode in env("MODES", "plan").split():
         model, plan = (env(f"{k}_{mode.upper()}") or env(k) for k in ("MODEL", "PLAN"))
-        out.append(Ours("thermo-run", model, plan) if mode == "plan" else
-                   Ours(f"thermo-run, {mode}", model, plan, ["--mode", mode]))
+        for tier in tiers():
+            named = "" if tier in (None, "native") else tier
+            name = ", ".join(x for x in ("thermo-run", "" if mode == "plan" else mode, named) if x)
+            out.append(Ours(name, model, plan, ([] if mode == "plan" else ["--mode", mode]) + (["--cpu", named] if named else []), tier))
     return out
 
 
@@ -253,7 +264,7 @@ def inspect(model):
 
 def settings():
     names = FILES + FOLDERS + ("MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER LLAMA_CPP_VERSION "
-                               "IK_LLAMA_CPP_VERSION SMALLTHINKER_CACHED SMALLTHINKER_VERSION THREADS").split()
+                               "IK_LLAMA_CPP_VERSION PEERS TIERS SMALLTHINKER_CACHED SMALLTHINKER_VERSION THREADS").split()
     files = [env(f) for f in FILES if env(f)]
     return {"values": {n: env(n) for n in names if env(n)}, "form": 2, # of the unfinished results
             "files": {f: [os.stat(f).st_size, int(os.stat(f).st_mtime)] for f in files},
@@ -319,6 +330,10 @@ class Bench:
                            "the file?): a peer found them there without reading")
         record = {"memory": limit.text, "limit_bytes": memory, "engine": c.name, "read_ahead_kb": c.kb, "kind": kind,
                   "round": k, "started": int(start), "load": load, "command": as_typed(command)}
+        if c.tier:
+            record["tier"] = c.tier
+        if prompt:
+            record["prompt_tokens"] = prompt
         if "failed" not in facts:
             try:
                 record.update(c.parse(out, facts, tokens, prompt))

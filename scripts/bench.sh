@@ -31,6 +31,10 @@ Settings, as environment variables or make's NAME=VALUE:
   IK_LLAMA_CPP=DIR    likewise, of ik_llama.cpp (-rtr 1 when resident).  IK_LLAMA_CPP_MMAP=DIR
   LLAMA_CPP_VERSION=TEXT IK_LLAMA_CPP_VERSION=TEXT
                       what they are, for the page: revision, date, build
+  PEERS="NAME=DIR ..." further folders with llama-bench; a NAME that begins with ik has -rtr 1 when resident. One that
+                      ends in -TIER (of thermo-run --cpu, "ik-avx2=DIR") was built for that tier, others for this
+                      machine: the page has a table by tier, of these and of thermo-run at the same tiers
+  TIERS=LIST          of thermo-run to measure instead: "native avx2"
   SMALLTHINKER=DIR    folder with llama-cli of SmallThinker's engine, for models of its architecture; it runs
                       resident with SMALLTHINKER_GGUF=FILE (Down transposed), under a limit with
                       SMALLTHINKER_SLIM=FILE (no experts), SMALLTHINKER_BUNDLE=FILE (its own) and

@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from bench_settings import count, die, env
+from bench_settings import TIERS, count, die, env
 
 
 def threads():
@@ -25,8 +25,8 @@ class LlamaBench:
     """A program with llama-bench's command line."""
     times_prompts = True
 
-    def __init__(self, name, folder, kb, flags=()):
-        self.name, self.kb, self.flags = name, kb, list(flags)
+    def __init__(self, name, folder, kb, flags=(), tier=None):
+        self.name, self.kb, self.flags, self.tier = name, kb, list(flags), tier
         self.program = f"{folder}/llama-bench"
         self.key = f"{name} {kb} KB" if kb else name
 
@@ -51,7 +51,7 @@ class SmallThinker:
     experts, and these from a bundle of its own that it reads past the page cache, SMALLTHINKER_CACHED matrices of them
     kept. It says what it took when it ends."""
     name = key = "SmallThinker"
-    kb, times_prompts = None, False
+    kb, tier, times_prompts = None, None, False
 
     def __init__(self, limited):
         self.limited = limited
@@ -91,17 +91,41 @@ def smallthinker(limited, notes):
     return [SmallThinker(limited)]
 
 
+REPACKS = ["-rtr", "1"]
+
+
+def builds():
+    """(name, folder, tier) of PEERS: NAME=DIR, the tier behind the name's last hyphen; else it is this machine's."""
+    out = []
+    for word in env("PEERS").split():
+        name, _, where = word.partition("=")
+        if not name or not where:
+            die(2, f"PEERS: '{word}' is not NAME=DIR")
+        tier = name.rpartition("-")[2]
+        out.append((name, where, tier if tier in TIERS else "native"))
+    if len({n for n, _, _ in out}) < len(out):
+        die(2, "PEERS: a name stands twice")
+    return out
+
+
+def llama_bench(name, setting, where, kbs, flags, tier=None):
+    if not os.access(f"{where}/llama-bench", os.X_OK):
+        die(3, f"{setting}: '{where}/llama-bench' is not a program")
+    return [LlamaBench(name, where, kb, flags, tier) for kb in kbs]
+
+
 def peers(limited, kbs, notes):
     """Those to measure, resident or under a limit, with each of these read-aheads; why one is left out goes to notes."""
     out = []
-    for name, folder, flags in (("llama.cpp", "LLAMA_CPP", []), ("ik_llama.cpp", "IK_LLAMA_CPP", [] if limited else ["-rtr", "1"])):
+    for name, folder, flags in (("llama.cpp", "LLAMA_CPP", []), ("ik_llama.cpp", "IK_LLAMA_CPP", REPACKS)):
         where = (limited and env(f"{folder}_MMAP")) or env(folder)
-        if not where:
+        if where:
+            out += llama_bench(name, folder, where, kbs, [] if limited else flags)
+        elif not builds():
             notes.add(f"{name} is left out: {folder} names no folder with llama-bench")
-        elif not env("GGUF"):
-            notes.add(f"{name} is left out: GGUF is not set")
-        elif not os.access(f"{where}/llama-bench", os.X_OK):
-            die(3, f"{folder}: '{where}/llama-bench' is not a program")
-        else:
-            out += [LlamaBench(name, where, kb, flags) for kb in kbs]
+    for name, where, tier in builds():
+        out += llama_bench(name, "PEERS", where, kbs, REPACKS if name.startswith("ik") and not limited else [], tier)
+    if out and not env("GGUF"):
+        notes.update(f"{c.name} is left out: GGUF is not set" for c in out)
+        out = []
     return out + smallthinker(limited, notes)

@@ -51,7 +51,7 @@ class Row:
         self.ours = engine.startswith(("thermo-run", "ladder"))
         self.speeds = sorted(r["tokens_per_s"] for r in self.decode)
         self.speed = statistics.median(self.speeds) if self.speeds else None
-        self.limit_bytes = records[0]["limit_bytes"]
+        self.limit_bytes, self.tier = records[0]["limit_bytes"], records[0].get("tier")
         self.n = len(self.decode)
 
     def get(self, key):
@@ -206,7 +206,7 @@ def speed_table(all_rows):
             lines.append([row.limit, label(row), row.failed[0] if row.failed else "not run"] + ["–"] * 10)
             continue
         bound, ours = row.bound_ms(), row.ours
-        others = [x for x in all_rows if x.limit == row.limit and not x.ours and x.speed]
+        others = [x for x in all_rows if x.limit == row.limit and x.tier in (None, row.tier) and not x.ours and x.speed]
         ratio = ", ".join(f"{number(row.speed / x.speed)} × {x.engine}" for x in others) if ours else ""
         predicted = row.get("predicted_tokens_per_s") if ours and row.decode[0]["prediction_valid"] else None
         lines.append([row.limit, label(row), f"{number(row.speed)} ({number(row.speeds[0])}–{number(row.speeds[-1])})",
@@ -218,6 +218,25 @@ def speed_table(all_rows):
     return table(["memory", "engine", "tokens/s: median (range)", "bound", "of bound", "over peers",
                   "predicted by the plan", FIRST, "MB read per token", "hit rate", "I/O wait", "peak, MB", "runs"],
                  lines)
+
+
+def prompt_speed(row):
+    """Tokens/s of reading a prompt; None where it was not measured, or by an older version, which did not say how many."""
+    speeds = [1e3 * r["prompt_tokens"] / r["ttft_ms"] for r in row.prompt if "prompt_tokens" in r]
+    return statistics.median(speeds) if speeds else None
+
+
+def tier_table(all_rows):
+    """Engines by what instructions they use, ours (the fastest mode) first; times: ours over the line's."""
+    lines = []
+    for limit, tier in dict.fromkeys((r.limit, r.tier) for r in all_rows if r.tier):
+        here = [r for r in all_rows if (r.limit, r.tier) == (limit, tier) and r.speed]
+        first = max((r for r in here if r.ours), key=lambda r: r.speed, default=None)
+        for row in ([first] if first else []) + [r for r in here if not r.ours]:
+            mine = [(f(row), f(first) if first and row is not first else None) for f in (lambda r: r.speed, prompt_speed)]
+            lines.append([limit, tier, row.engine] + [x for its, our in mine for x in
+                                                      (number(its), f"{number(our / its)} ×" if its and our else "–")])
+    return table(["memory", "tier", "engine", "tokens/s", "thermo-run", "prompt, tokens/s", "thermo-run, prompt"], lines) if lines else []
 
 
 def sizes(fio):
@@ -336,6 +355,9 @@ def section(result):
     times = time_table(all_rows)
     if len(times) > 3:
         out += ["### Where a token's time goes", "", f"![Time shares](bench-{name}-time.svg)", "", *times]
+    tiers = tier_table(all_rows)
+    if tiers:
+        out += ["### By tier", "", *tiers]
     rungs = ladder_table(all_rows)
     if rungs:
         out += ["### Ablation", "", *rungs]
@@ -379,6 +401,7 @@ METHOD = """## Method
   of that size, and the model's pages are dropped from the page cache first. `resident` has no cgroup.
 - **Other engines.** llama.cpp and ik_llama.cpp map the file; under a limit they use the faster of the default read-ahead and 512 KB.
   SmallThinker's engine does not report which neurons it skips, so it has no bound.
+- **By tier**: `make bench PEERS="ik=DIR ik-avx2=DIR"` measures builds for an instruction set beside `thermo-run --cpu` of the same.
 - **Bound**: bytes that a token touches over memory bandwidth, sequential for what is read whole, random rows for Up and Down of active
   neurons. Under a limit the FFN's part (of other engines the whole) is the bytes read over the disk's rate where that takes longer.
 - **Memory bandwidth** is measured before, between and after the rounds of a limit, over as much memory as the limit allows; "each,
@@ -545,6 +568,8 @@ def publish(result, out):
     # Folders of this machine say nothing elsewhere.
     shown = {k: os.path.basename(v) if os.path.exists(v) else v for k, v in result["settings"]["values"].items()
              if not os.path.isdir(v)}
+    if "PEERS" in shown:
+        shown["PEERS"] = " ".join(word.partition("=")[0] for word in shown["PEERS"].split())
     result["settings"] = dict(shown, commit=result["settings"]["commit"])
     sets = load(f"{out}/benchmarks.json")
     names = [s["name"] for s in sets]

@@ -4,6 +4,7 @@ import re
 import sys
 
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+TIERS = "scalar avx2 avxvnni avx512 amx neon dotprod i8mm".split() # of thermo-run --cpu
 PROGRAM = os.path.basename(sys.argv[0]).removesuffix(".py")
 
 

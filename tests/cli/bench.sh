@@ -83,6 +83,39 @@ thinker() # resident with one file, under a limit with the others; its own words
         grep -q '"command": "env MAX_N_CACHED=768 EXPERT_BUNDLE_PATH=.SMALLTHINKER_BUNDLE .SMALLTHINKER/llama-cli -m .SMALLTHINKER_SLIM' "$tmp/out-st/benchmarks.json"
 }
 check "SmallThinker's engine" thinker
+export PEERS='' TIERS=''
+check "a peer without a folder" says 2 "PEERS: 'ik' is not NAME=DIR" env PEERS=ik sh scripts/bench.sh --dry-run
+check "a peer twice" says 2 "PEERS: a name stands twice" env PEERS="a=$tmp/peer a=$tmp/peer" sh scripts/bench.sh --dry-run
+check "a peer without llama-bench" says 3 "PEERS: '$tmp/llama-bench' is not a program" env PEERS="a=$tmp" sh scripts/bench.sh --dry-run
+check "a tier that is none" says 2 "TIERS: 'mmx' is none of native, scalar, avx2" env TIERS=mmx sh scripts/bench.sh --dry-run
+tiered() # builds by tier beside ours of the same tiers; the peer makes 20 tokens/s, also of a prompt
+{
+    mkdir "$tmp/built" "$tmp/newer" && sed '/seen/d' "$tmp/peer/llama-bench" > "$tmp/built/llama-bench" || return 1
+    chmod +x "$tmp/built/llama-bench" && cp "$tmp/built/llama-bench" "$tmp/newer" || return 1
+    LLAMA_CPP='' PEERS="ik-scalar=$tmp/built new=$tmp/newer" OUT=$tmp/out-t STATE=$tmp/state-t RUNS=1 bench > "$tmp/table" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
+    python3 - "$tmp/out-t" "$tmp" << 'END'
+import json, sys
+text, page = open(sys.argv[1] + "/benchmarks.json").read(), open(sys.argv[1] + "/BENCHMARKS.md").read()
+assert sys.argv[2] not in text + page
+records = json.loads(text)["sets"][0]["records"]
+ours = {r["tier"]: r for r in records if r["engine"].startswith("thermo-run") and r["kind"] == "decode" and r["memory"] == "resident"}
+assert set(ours) == {"scalar", "native"} and ours["scalar"]["engine"] == "thermo-run, scalar", ours
+assert " --cpu scalar" in ours["scalar"]["command"] and "--cpu" not in ours["native"]["command"]
+theirs = {(r["memory"], r["engine"]): r for r in records if r["engine"] in ("ik-scalar", "new") and r["kind"] == "decode"}
+assert theirs["resident", "ik-scalar"]["command"].startswith("$ik-scalar/llama-bench ") and theirs["resident", "ik-scalar"]["command"].endswith(" -rtr 1")
+assert "-rtr" not in theirs["resident", "new"]["command"] and theirs["resident", "new"]["tier"] == "native"
+assert all("-rtr" not in r["command"] for (limit, _), r in theirs.items() if limit != "resident")
+lines = [x.split(" | ") for x in page.split("### By tier")[1].split("###")[0].splitlines() if x.startswith("| resident | ")]
+assert [x[1:3] for x in lines] == [["scalar", "thermo-run, scalar"], ["scalar", "ik-scalar"], ["native", "thermo-run"], ["native", "new"]], lines
+for mine, its in (lines[:2], lines[2:]):
+    assert its[3] == "20.0" and its[5] == "20.0" and mine[4] == "–", its
+    for own, ratio in ((3, 4), (5, 6)):
+        assert abs(float(its[ratio].split()[0]) / (float(mine[own]) / 20) - 1) < 0.02, (mine, its)
+above = next(x for x in page.splitlines() if x.startswith("| resident | thermo-run, scalar |"))
+assert "× ik-scalar" in above and "× new" not in above, above
+END
+}
+check "peers by tier, beside ours of that tier" tiered
 check "results: every run, speeds, bounds, and no path of this machine" python3 - "$OUT" "$tmp" "$plan" << 'END'
 import json, re, sys
 out, tmp, plan = sys.argv[1:]

@@ -19,14 +19,13 @@ static const char *const mode_choices[] = { "auto", "exact", "dense", "predicted
 static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", "tiles", NULL };
 static const char *const predictor_choices[] = { "auto", "ffn", "block", "residual", NULL };
 static const char *const packed_choices[] = { "auto", "no", "yes", NULL };
-static const char *const kv_choices[] = { "f32", "f16", NULL };
 static const char *const act_choices[] = { "f32", "q8", NULL };
 static const char *const purpose_choices[] = { "generate", "chat", "serve", "thermo-serve", NULL };
 static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
 {
-    *a = (struct args){ .kv = 1, .act = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1, .prompt_weight = -1 };
+    *a = (struct args){ .kv = KV_F16, .act = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1, .prompt_weight = -1 };
 }
 
 void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
@@ -122,8 +121,8 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "CHOICE", .choices = packed_choices,
           .help = "no: each read unit begins at a block of the device; yes: units follow each other without gaps, "
                   "which gives a smaller file and slightly larger reads.", .def = "auto: the faster, of equals the smaller file" },
-        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
-          .help = "Type of the KV cache.", .def = "f16" },
+        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_type_names,
+          .help = "Type of the KV cache: numbers, or blocks of 32 of a head's (docs/kv-cache.md).", .def = "f16" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
           .help = "Activations in row products: int8 where the weights allow it, as llama.cpp computes, or float: exact, "
                   "and slower.", .def = "q8" },
@@ -406,7 +405,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->recall = a->recall;
     q->always_resident = a->always_resident;
     q->predictor = a->predictor - 1;
-    q->kv_f16 = a->kv;
+    q->kv_type = a->kv;
     q->act_q8 = a->act;
     if ((r = parse_engine(a->engine, &o->hw, q, e)) < 0)
         return r;

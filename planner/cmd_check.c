@@ -114,7 +114,7 @@ static unsigned take_from_plan(const struct plan *p, const char *memory, struct 
     a->rlimit = a->rlimit != UINT64_MAX ? a->rlimit : p->rlimit;
     a->cost = a->cost >= 0 ? a->cost : (int)p->cost;
     a->stat = a->stat >= 0 ? a->stat : (int)p->stat;
-    a->kv = a->kv >= 0 ? a->kv : l->kv_f16;
+    a->kv = a->kv >= 0 ? a->kv : l->kv_type;
     a->act = a->act >= 0 ? a->act : l->act_q8;
     a->purpose = a->purpose >= 0 ? a->purpose : (int)l->purpose;
     a->max_batch = a->max_batch >= 0 ? a->max_batch : plan_max_batch(p);

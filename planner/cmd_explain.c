@@ -198,10 +198,10 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
            plan_stat_name(p->stat), plan_cost_name(p->cost),
            p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
            size_format(l->memory_bytes, a, sizeof a));
-    print("%s mode, %d threads, queue depth %d%s, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
+    print("%s mode, %d threads, queue depth %d%s, context %d, KV cache in %s, cold cache %s: %.4g tokens/s, proven within %.2f %% "
            "of the best %s\n", plan_mode_name(l->mode), l->threads, l->queue_depth,
            l->ahead == PLAN_AHEAD_ON ? ", experts read ahead" : l->ahead == PLAN_AHEAD_OFF ? ", no experts read ahead" : "", l->context,
-           cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap, explain_gap_of(l));
+           kv_type_name(l->kv_type), cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap, explain_gap_of(l));
     explain_own(l, own, sizeof own);
     if (own[0])
         print("%s\n", own);

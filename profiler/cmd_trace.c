@@ -352,7 +352,7 @@ static int ask_floor(struct options *o, const struct model_given *given, struct 
     int r = m ? gguf_open(o->model, &g, e) : err_set(e, ERR_NOMEM, "out of memory for the model's facts");
     if (r == 0 && (r = floor_model_of(g, given, o->silence != NULL, m, e)) == 0) {
         o->context = floor_context(&m->budget.h, o->context);
-        const struct floor_ask a = { o->memory, o->context, .max_batch = 1, .kv_f16 = 1, .purpose = (enum plan_purpose)o->purpose };
+        const struct floor_ask a = { o->memory, o->context, .max_batch = 1, .kv_type = KV_F16, .purpose = (enum plan_purpose)o->purpose };
         r = floor_ask(m, &any, &a, &o->floor, e);
     }
     if (r == 0 && !o->memory)

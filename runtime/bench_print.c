@@ -171,8 +171,8 @@ static void make_row(const struct bench_results *b, const struct bench_test *t, 
     whole(r, "n_batch", c->prefill_chunk);
     whole(r, "n_ubatch", c->prefill_chunk);
     whole(r, "n_threads", setup_threads(s));
-    text(r, "type_k", c->kv_f16 ? "f16" : "f32");
-    text(r, "type_v", c->kv_f16 ? "f16" : "f32");
+    text(r, "type_k", kv_type_name(c->kv_type));
+    text(r, "type_v", kv_type_name(c->kv_type));
     whole(r, "n_prompt", t->pp);
     whole(r, "n_gen", t->tg);
     whole(r, "n_depth", t->depth);

@@ -313,7 +313,7 @@ int cmd_perplexity(int argc, char **argv)
         if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)
             r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode; this is %s mode: pass --mode predicted",
                         plan_mode_name(s.config.mode));
-        else if (a.store && (s.other || s.config.act_q8 != s.limit.act_q8 || s.config.choice.kv_f16 != s.limit.kv_f16))
+        else if (a.store && (s.other || s.config.act_q8 != s.limit.act_q8 || s.config.choice.kv_type != s.limit.kv_type))
             r = err_set(&e, ERR_USAGE, "--store keeps what the plan loses: it goes without another --mode, --kv or --act than the "
                         "plan's and without another accelerator");
         else if (a.ctx > s.config.choice.context)

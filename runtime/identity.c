@@ -41,7 +41,7 @@ int identity_of(const struct setup *s, struct hash128 *pack, struct hash128 *how
         return r;
     *pack = hash_128(head, sizeof head);
     struct hash *h = hash_new_in(&room);
-    snprintf(text, sizeof text, "%s %d %d %d %.17g %s", THERMO_VERSION, (int)c->mode, c->choice.kv_f16, c->act_q8, c->recall,
+    snprintf(text, sizeof text, "%s %d %d %d %.17g %s", THERMO_VERSION, (int)c->mode, c->choice.kv_type, c->act_q8, c->recall,
              kernels->name);
     hash_update_str(h, text);
     if (model_rope_divisors(&s->pack->h, c->choice.context) == MODEL_ROPE_LONG) /* keys are turned otherwise */

@@ -51,7 +51,7 @@ static void configure(struct mtp *m, const struct engine_config *c)
     m->config = (struct engine_config){ .pack = m->pack, .mode = PLAN_DENSE, .act_q8 = c->act_q8, .io = c->io, .policy = c->policy,
                                         .cancel = c->cancel, .mlock = c->mlock, .cpus = c->cpus, .no_verify = c->no_verify,
                                         .batches = m->batches, .n_batches = c->n_batches,
-                                        .choice = { .context = c->choice.context, .kv_f16 = c->choice.kv_f16, .max_batch = m->sequences,
+                                        .choice = { .context = c->choice.context, .kv_type = c->choice.kv_type, .max_batch = m->sequences,
                                                     .kv_positions = kv_positions(&c->choice), .prefill_chunk = chunk,
                                                     .threads = c->variants[0].threads, .io_lanes = c->choice.io_lanes,
                                                     .queue_depth = MTP_DEPTH, .hot = m->hot } };

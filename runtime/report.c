@@ -100,7 +100,7 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     print_json_to(f,
                   ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,"
                   "\"cpu\":\"%s\"",
-                  plan_mode_name(s->config.mode), setup_threads(s), c->context, c->kv_f16 ? "f16" : "f32",
+                  plan_mode_name(s->config.mode), setup_threads(s), c->context, kv_type_name(c->kv_type),
                   s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
     if (s->config.mode == PLAN_PREDICTED)
         print_json_to(f, ",\"recall\":%.6g", s->config.recall);

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kv_names[] = { "f32", "f16", NULL };
 static const char *const act_names[] = { "f32", "q8", NULL };
 static const char *const io_names[] = { "auto", "io_uring", "pread", NULL };
 static const char *const ahead_names[] = { "off", "on", NULL };
@@ -49,8 +48,8 @@ int setup_options(struct opt *rows, struct setup_args *a)
           .max = MODEL_MAX_CONTEXT, .help = "Positions of the KV cache.", .def = "the plan's" },
         { .name = "prefill-chunk", .type = OPT_INT, .dest = &a->chunk, .arg = "N", .min = 1, .max = BUDGET_MAX_CHUNK,
           .help = "Prompt tokens of one pass. Any value gives the same text.", .def = "the plan's" },
-        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_names,
-          .help = "Elements of the KV cache: f32 or f16.", .def = "the plan's" },
+        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_type_names,
+          .help = "Elements of the KV cache: numbers, or blocks of 32 of a head's (docs/kv-cache.md).", .def = "the plan's" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "TYPE", .choices = act_names,
           .help = "Activations: f32, or q8 (8-bit where weights allow: faster, slightly rounded).",
           .def = "the plan's" },
@@ -230,7 +229,7 @@ static int fill_config(struct setup *s, struct err *e)
                                  .no_overlap = a->no_overlap,
                                  .no_verify = a->no_verify,
                                  .choice = { .context = or_plan(a->context, 0, l->context),
-                                             .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
+                                             .kv_type = or_plan(a->kv, -1, l->kv_type),
                                              .max_batch = a->batch ? a->batch : a->sequences > l->max_batch ? a->sequences
                                                                                                             : l->max_batch,
                                              .kv_positions = a->kv_positions,
@@ -630,7 +629,7 @@ static void say_decided(const struct setup *s)
     char bytes[24];
     log_debug("%s mode, kernels %s, %d threads%s, activations %s, KV cache %s, context %d, prompts in chunks of %d",
               plan_mode_name(c->mode), kernels->name, setup_threads(s), c->cpus ? ", each on its own processor" : "",
-              c->act_q8 ? "q8" : "f32", c->choice.kv_f16 ? "f16" : "f32", c->choice.context, c->choice.prefill_chunk);
+              c->act_q8 ? "q8" : "f32", kv_type_name(c->choice.kv_type), c->choice.context, c->choice.prefill_chunk);
     for (int i = 0; i < c->n_batches; i++)
         log_debug("passes of up to %d tokens: %d threads%s, %d reads in flight", c->batches[i].tokens, c->batches[i].threads,
                   c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);

@@ -18,7 +18,7 @@ static inline uint32_t rnd(uint32_t n)
 }
 
 struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered, coalesce;
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_type, buffered, coalesce;
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
@@ -107,7 +107,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                    .backend = v->backend,
                                    .buffered = v->buffered,
                                    .choice = { .context = ES_CTX,
-                                               .kv_f16 = v->kv_f16,
+                                               .kv_type = v->kv_type,
                                                .max_batch = 2,
                                                .prefill_chunk = v->chunk,
                                                .threads = v->threads,

@@ -68,6 +68,7 @@ LEAN_OBJS    := $(filter-out %/kernels_guard.o,$(foreach o,$(LEAN_OBJS),$(if $(f
 endif
 LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
 BENCH_KERNELS := $(B)/tests/bench/bench_kernels
+BENCH_ATTENTION := $(B)/tests/bench/bench_attention
 
 $(filter-out $(LEAN_TESTS) $(TEST_THREADS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
@@ -76,7 +77,7 @@ $(B)/tests/tools/activation-fit: $(B)/datasets/synth/curve.o
 $(TEST_THREADS): $(B)/%: $(B)/%.o $(THREAD_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $< $(THREAD_LIBS) $(LDLIBS_linalg) -lmicrohttpd $(LDLIBS_packer)
-$(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
+$(LEAN_TESTS) $(BENCH_KERNELS) $(BENCH_ATTENTION): %: %.o $(LEAN_OBJS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $(filter-out %.flags,$^) -lm -pthread
 
@@ -93,7 +94,9 @@ $(BENCH_MASKS): %: %.o $(B)/runtime.a $(B)/common.a $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) -Wl,--wrap=mask_allowed -Wl,--wrap=mask_accept $(filter-out %.flags,$^) $(LDLIBS_common)
 
-.PHONY: bench-kernels bench-tiers check-qemu lean-tests
+bench-attention: $(BENCH_ATTENTION)
+	$(Q)$< $(BENCH_ARGS)
+.PHONY: bench-kernels bench-attention bench-tiers check-qemu lean-tests
 bench-kernels: $(BENCH_KERNELS)
 	$(Q)$< $(BENCH_ARGS)
 # Each tier beside what its instructions can do by themselves, and the code that it takes.

@@ -2,6 +2,7 @@
 #define TESTS_PLAN_FOR_PACK_H
 
 /* A plan for a sample of engine_sample.h: half of each FFN in memory, some slots of cold cache, two threads, four sequences. */
+#include "common/model/kv_type.h"
 #include "common/pack/pack.h"
 #include "common/plan/plan.h"
 
@@ -31,7 +32,8 @@ static inline int plan_for_pack(const char *pack_file, const char *plan_file, in
     struct plan_limit *l = p.limits;
     if (!l)
         abort();
-    *l = (struct plan_limit){ .memory_bytes = 64 << 20, .account_bytes = 64 << 20, .floor_bytes = 1 << 20, .context = context, .kv_f16 = 1,
+    *l = (struct plan_limit){ .memory_bytes = 64 << 20, .account_bytes = 64 << 20, .floor_bytes = 1 << 20, .context = context,
+                              .kv_type = KV_F16,
                               .max_batch = 4, .prefill_chunk = 8, .mode = PLAN_EXACT, .threads = 2, .n_classes = 1, .io = PLAN_IO_PREAD,
                               .io_lanes = 2, .queue_depth = 4, .policy = CACHE_LRU, .optimal = 1 };
     strcpy(l->classes[0].name, "cpu");

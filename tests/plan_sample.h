@@ -3,6 +3,7 @@
 
 /* A small plan with every field set to something that is not its default. */
 #include "common/kernels/quant.h"
+#include "common/model/kv_type.h"
 #include "common/model/predict.h"
 #include "common/plan/plan.h"
 
@@ -35,7 +36,7 @@ static inline void plan_sample(struct plan *p)
     for (int i = 0; i < 2; i++) {
         struct plan_limit *l = &p->limits[i];
         *l = (struct plan_limit){ .memory_bytes = 1000000u * (unsigned)(i + 1), .account_bytes = 900000,
-                                  .floor_bytes = 400000, .min_tokens_per_s = 2.5, .context = 256, .kv_f16 = 1,
+                                  .floor_bytes = 400000, .min_tokens_per_s = 2.5, .context = 256, .kv_type = KV_F16,
                                   .max_batch = 2, .prefill_chunk = 64, .mode = PLAN_EXACT, .act_q8 = 1,
                                   .threads = 3, .n_classes = 2, .io = PLAN_IO_URING, .io_lanes = 1,
                                   .queue_depth = 32, .policy = CACHE_LFU, .gap = 0.0125, .optimal = 1 };

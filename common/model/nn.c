@@ -214,7 +214,7 @@ static int64_t rows_from(const struct nn_attn *a, int p, int most, int *run)
 static void attention_scores(const struct nn_attn *a, const float *q, const uint8_t *k, size_t stride, int n_pos, int n_heads,
                              float *scores)
 {
-    const uint32_t type = a->kv_f16 ? QUANT_F16 : QUANT_F32;
+    const uint32_t type = a->type;
     for (int p = 0, n; p < n_pos; p += n) {
         int64_t row = rows_from(a, p, n_pos - p, &n);
         kernels->rows[KERNELS_ACT_F32][type](scores + p, a->scores_stride, k + (size_t)row * stride, stride, n, q,
@@ -227,23 +227,30 @@ static size_t value_dim(const struct nn_attn *a)
     return (size_t)(a->value_dim ? a->value_dim : a->head_dim);
 }
 
-/* out[i] = sum of scores[i][p] v_p in ascending positions. */
-static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int n_pos, int n_heads, const float *scores,
-                             float *out)
+/* out[i] += sum of scores[i][p] v_p over positions [p, end), in ascending order. */
+static void add_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int p, int end, const float *scores, size_t scores_stride,
+                       int n_heads, float *out)
 {
     enum { RUN = 64 };
     const void *rows[RUN];
     const size_t width = value_dim(a);
-    memset(out, 0, (size_t)n_heads * width * sizeof *out);
-    for (int p = 0, n; p < n_pos; p += n) {
-        n = n_pos - p < RUN ? n_pos - p : RUN;
+    for (int n; p < end; p += n) {
+        n = end - p < RUN ? end - p : RUN;
         for (int i = 0, run; i < n; i += run) {
             int64_t row = rows_from(a, p + i, n - i, &run);
             for (int j = 0; j < run; j++)
                 rows[i + j] = v + (size_t)(row + j) * stride;
         }
-        kernels->axpy[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, width, rows, scores + p, a->scores_stride, n, n_heads, 0, (int)width);
+        kernels->axpy[a->type](out, width, rows, scores + p, scores_stride, n, n_heads, 0, (int)width);
     }
+}
+
+/* out[i] = sum of scores[i][p] v_p in ascending positions. */
+static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int n_pos, int n_heads, const float *scores,
+                             float *out)
+{
+    memset(out, 0, (size_t)n_heads * value_dim(a) * sizeof *out);
+    add_values(a, v, stride, 0, n_pos, scores, a->scores_stride, n_heads, out);
 }
 
 /* Scores of a head become its weights. */
@@ -263,14 +270,19 @@ static int heads_from(const struct nn_attn *a, int h, int end)
     return n < NN_ATTN_HEADS ? n : NN_ATTN_HEADS;
 }
 
+/* Where the keys, or values, of a head begin. */
+static size_t kv_begins(const struct nn_attn *a, int h)
+{
+    const size_t head = (size_t)(h / (a->n_heads / a->n_kv_heads));
+    return head * quant_row_bytes(a->type, a->kv_head ? a->kv_head : (size_t)a->head_dim);
+}
+
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores)
 {
-    const size_t elem = a->kv_f16 ? 2 : 4, stride = a->kv_stride * elem, dim = (size_t)a->head_dim;
-    const size_t width = value_dim(a);
-    const int group = a->n_heads / a->n_kv_heads;
+    const size_t stride = quant_row_bytes(a->type, a->kv_stride), dim = (size_t)a->head_dim, width = value_dim(a);
     for (int h = head0, n_heads; h < head1; h += n_heads) {
-        size_t kv = (size_t)(h / group) * dim * elem;
+        size_t kv = kv_begins(a, h);
         n_heads = heads_from(a, h, head1);
         attention_scores(a, q + (size_t)h * dim, (const uint8_t *)k + kv, stride, n_pos, n_heads, scores);
         for (int i = 0; i < n_heads; i++)
@@ -307,10 +319,13 @@ static void run_sums(const struct nn_attn *a, const uint8_t *v, size_t stride, i
                      int n, float *out)
 {
     const size_t width = value_dim(a);
+    if (!kernels->sums[a->type]) {
+        add_values(a, v, stride, p, end, scores, scores_stride, n, out);
+        return;
+    }
     for (int some; p < end; p += some) {
         int64_t row = rows_from(a, p, end - p, &some);
-        kernels->sums[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, width, v + (size_t)row * stride, stride, scores + p, scores_stride, some, n,
-                                                         (int)width);
+        kernels->sums[a->type](out, width, v + (size_t)row * stride, stride, scores + p, scores_stride, some, n, (int)width);
     }
 }
 
@@ -318,7 +333,7 @@ static void run_sums(const struct nn_attn *a, const uint8_t *v, size_t stride, i
 static void run_heads(float *out, size_t out_step, const float *q, size_t q_step, const uint8_t *k, const uint8_t *v, int n_tokens,
                       int n_pos, const int *from, int h, int n, const struct nn_attn *a, float *work)
 {
-    const size_t stride = a->kv_stride * (a->kv_f16 ? 2 : 4), dim = (size_t)a->head_dim, width = value_dim(a);
+    const size_t stride = quant_row_bytes(a->type, a->kv_stride), dim = (size_t)a->head_dim, width = value_dim(a);
     struct nn_attn own = *a;
     own.scores_stride = run_stride(n_tokens, n_pos);
     const int queries = n_tokens * n, first = from[n_tokens - 1] < n_pos ? from[n_tokens - 1] : n_pos;
@@ -345,9 +360,8 @@ static void run_heads(float *out, size_t out_step, const float *q, size_t q_step
 void nn_attention_run(float *out, size_t out_step, const float *q, size_t q_step, const void *k, const void *v, int n_tokens, int n_pos,
                       const int *from, int head0, int head1, const struct nn_attn *a, float *work)
 {
-    const int group = a->n_heads / a->n_kv_heads;
     for (int h = head0, n; h < head1; h += n) {
-        const size_t kv = (size_t)(h / group) * (size_t)a->head_dim * (a->kv_f16 ? 2 : 4);
+        const size_t kv = kv_begins(a, h);
         n = heads_from(a, h, head1);
         run_heads(out, out_step, q, q_step, (const uint8_t *)k + kv, (const uint8_t *)v + kv, n_tokens, n_pos, from, h, n, a, work);
     }

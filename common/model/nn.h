@@ -52,8 +52,8 @@ void nn_softmax(float *x, int n);
 void nn_softmax_sink(float *x, int n, float sink);
 
 /* One token's attention for heads [head0, head1): out[h*head_dim..] = softmax(q_h . K / sqrt(head_dim)) V.
- * K, V: n_pos positions of kv_stride elements, of which kv head j = h / (n_heads/n_kv_heads) uses elements
- * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: scratch, f32[NN_ATTN_HEADS or
+ * K, V: n_pos positions, kv_stride elements from one to the next; kv head j = h / (n_heads/n_kv_heads) begins at element j * kv_head;
+ * of this type (F32, F16, or one of blocks: then head_dim and value_dim are multiples of them). scores: scratch, f32[NN_ATTN_HEADS or
  * n_heads/n_kv_heads, if fewer][scores_stride], scores_stride >= n_pos. scale is applied
  * to the products. sinks: NULL, or a logit of each head that takes part in its softmax and has no V. softcap c: products z, scaled,
  * become c tanh(z / c). Positions are
@@ -62,9 +62,11 @@ void nn_softmax_sink(float *x, int n, float sink);
  * row of K or V is read once for all of them. */
 #define NN_ATTN_HEADS 4
 struct nn_attn {
-    int n_heads, n_kv_heads, head_dim, kv_f16;
+    int n_heads, n_kv_heads, head_dim;
+    uint32_t type;               /* of K and V: quant_type */
     int value_dim;               /* elements of a value, of its row's first; 0: head_dim. out: value_dim for each head */
     size_t kv_stride, scores_stride;
+    size_t kv_head;              /* 0: head_dim, a position's heads side by side */
     float scale;
     const float *sinks;
     float softcap;               /* 0: none */

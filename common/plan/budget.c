@@ -355,7 +355,9 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
     }
     struct op_need need;
     ops_most(h, OPS_ALL, &need);
-    k.row_bytes = need.row * (c->kv_f16 ? 2 : 4); /* the same in every layer */
+    if (need.row && (r = kv_type_check(c->kv_type, h, e)) < 0)
+        return r;
+    k.row_bytes = kv_type_bytes(c->kv_type, need.row); /* the same in every layer */
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
     k.total = mul(&s, k.plane_bytes, need.planes);
     k.state_bytes = floats(&s, 1, need.state);

@@ -8,6 +8,7 @@
  * Items that are facts of process and library (code, libc, malloc during start) are constants
  * measured with a margin, and the runtime's own tests hold them (VmHWM <= budget under a cgroup). */
 #include "common/base/err.h"
+#include "common/model/kv_type.h"
 #include "common/model/model.h"
 #include "common/model/predict.h"
 #include "common/plan/layout.h"
@@ -55,7 +56,7 @@ struct budget_engine {
 /* Choices of the plan (one memory limit) or of the runtime's command line. */
 struct budget_choice {
     int context;                /* KV positions per sequence */
-    int kv_f16;
+    int kv_type;                /* enum kv_type */
     int max_batch;              /* sequences */
     int kv_positions;           /* of the KV cache, for all sequences; 0: context of each */
     int prefill_chunk;          /* tokens per forward pass, >= 1 */

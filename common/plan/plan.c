@@ -345,7 +345,7 @@ const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *
     size_t n = (size_t)p->n_layers;
     return a->mode != b->mode ? "mode" : !plan_same_recall(p, a, b) ? "recall" :
            memcmp(a->predictor, b->predictor, n) ? "predictors" : memcmp(a->always, b->always, n * sizeof *a->always) ? "exempt" :
-           a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_f16 != b->kv_f16 ? "kv" :
+           a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_type != b->kv_type ? "kv" :
            a->purpose != b->purpose ? "for" : a->max_batch != b->max_batch ? "max_batch" :
            a->stream_tables != b->stream_tables ? "tables" : a->prefill_chunk != b->prefill_chunk ? "prefill_chunk" : NULL;
 }

@@ -222,7 +222,7 @@ struct plan_limit {
     uint64_t account_bytes;     /* budget_compute().total of the largest batch, <= memory_bytes */
     uint64_t floor_bytes;
     double min_tokens_per_s;    /* the user's lower bound on speed at batch 1; 0: none */
-    int context, kv_f16, max_batch, prefill_chunk;
+    int context, kv_type, max_batch, prefill_chunk;
     enum plan_purpose purpose;  /* the account has its room */
     enum plan_mode mode;
     signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/model/predict.h), or -1: this layer

@@ -47,11 +47,6 @@ static const char *act_name(int v)
     return v ? "q8" : "f32";
 }
 
-static const char *kv_name(int v)
-{
-    return v ? "f16" : "f32";
-}
-
 static const char *tables_name(int v)
 {
     return v ? "streamed" : "resident";
@@ -323,7 +318,7 @@ static const struct plan_field limit_fields[] = {
            "device that was not measured with many tokens; of recurrent layers that take no token back), or not stated.", OPTIONAL,
            .has = has_guesses),
     OBJECT("io", io, NULL, ALWAYS),
-    ROW("kv", PLAN_NAME, plan_limit, kv_f16, PLAN_BY_MODEL, NULL, .names = kv_name, .most = 1),
+    ROW("kv", PLAN_NAME, plan_limit, kv_type, PLAN_BY_MODEL, NULL, .names = kv_type_name, .most = KV_TYPES - 1),
     ROW("max_batch", PLAN_WHOLE, plan_limit, max_batch, PLAN_BY_MODEL, NULL, .least = 1, .most = BUDGET_MAX_BATCH),
     ROW("memory_bytes", PLAN_WHOLE, plan_limit, memory_bytes, PLAN_BY_SOLVING, "The user's limit.", .least = 1, .most = INT64_MAX),
     ROW("min_tokens_per_s", PLAN_REAL, plan_limit, min_tokens_per_s, PLAN_BY_SOLVING, "The user's lower bound on speed at batch 1; 0: "

@@ -25,7 +25,7 @@ static int below_floor(const struct plan_fit *f, struct err *e)
         "%d threads, prefill chunk %d, %d sequences%s and %d reads in flight; a smaller --context, --prefill-chunk "
         "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
         (unsigned long long)f->memory_bytes, memory, (unsigned long long)f->budget.floor, floor, c->context,
-        c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, predictors, c->queue_depth);
+        kv_type_name(c->kv_type), c->threads, c->prefill_chunk, c->max_batch, predictors, c->queue_depth);
 }
 
 static int fits(struct plan_fit *f, struct err *e)

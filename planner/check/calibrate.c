@@ -116,7 +116,7 @@ static int comparable(const struct plan *p, const char *name, const struct telem
         notes_add(why, "%s mode, not the plan's: %s", r->mode, r->file);
     else if (r->threads != l->threads)
         notes_add(why, "%d threads, not the plan's %d: %s", r->threads, l->threads, r->file);
-    else if (strcmp(r->kv, l->kv_f16 ? "f16" : "f32") != 0 || strcmp(r->act, l->act_q8 ? "q8" : "f32") != 0)
+    else if (strcmp(r->kv, kv_type_name(l->kv_type)) != 0 || strcmp(r->act, l->act_q8 ? "q8" : "f32") != 0)
         notes_add(why, "other types of KV cache or activations than the plan's: %s", r->file);
     else
         return 1;

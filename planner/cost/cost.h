@@ -61,7 +61,7 @@ int cost_kv_times(int tokens); /* that K and V are read for so many of one seque
 double cost_positions(const struct model_hparams *h, int layer, int context);
 
 /* (M8) and (M9) of a layer whose attention, or state, needs that. */
-double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16);
+double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_type);
 double cost_kv_flops(const struct op_need *n, int batch, double positions);
 
 /* Heads of a token in a layer that (M16) rotates. */
@@ -86,7 +86,7 @@ struct cost_choice {
     enum hw_backend backend;
     int depth, lanes;
     int buffers;                    /* of streamed predictors; 0: there are none */
-    int act_q8, kv_f16, context;
+    int act_q8, kv_type, context;
     int stream_tables;              /* 1: rows of embeddings are read, (M37) */
     int only_batch;                 /* as in struct limits */
     enum cost_tokens tokens;        /* whose a step's are */

@@ -22,7 +22,7 @@ static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *
     struct op_need need;
     ops_mixer(h, layer, &need);
     int times = c->tokens == COST_DRAFTS ? cost_kv_times(batch) : c->tokens == COST_PROMPT && need.states ? 1 : batch;
-    struct kv k = { cost_kv_bytes(&need, times, positions, c->kv_f16), cost_kv_flops(&need, batch, positions), 0 };
+    struct kv k = { cost_kv_bytes(&need, times, positions, c->kv_type), cost_kv_flops(&need, batch, positions), 0 };
     if (c->tokens == COST_DRAFTS && need.states) {
         k.bytes = cost_states_bytes(batch, (double)need.state, (double)need.moves);
         k.flops = cost_states_flops(batch, (double)need.state_flops);

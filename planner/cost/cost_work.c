@@ -33,9 +33,9 @@ int cost_kv_times(int tokens)
     return (tokens + NN_ATTN_TOKENS - 1) / NN_ATTN_TOKENS;
 }
 
-double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_f16)
+double cost_kv_bytes(const struct op_need *n, int batch, double positions, int kv_type)
 {
-    return cost_attention_bytes(batch, positions, (double)(n->planes * n->row), kv_f16 ? 2 : 4, (double)n->state);
+    return cost_attention_bytes(batch, positions, (double)(n->planes * n->row), kv_type_width(kv_type), (double)n->state);
 }
 
 double cost_kv_flops(const struct op_need *n, int batch, double positions)

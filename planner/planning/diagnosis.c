@@ -43,7 +43,7 @@ static int least_of(const void *of, const struct floor_ask *a, uint64_t *bytes, 
 static int tell_memory(const struct problem *p, const struct limits *lim, struct diagnosis *out, struct err *e)
 {
     const struct asked x = { p, lim };
-    const struct floor_ask a = { lim->memory_bytes, lim->context, lim->max_batch, lim->kv_f16, lim->own_chunk ? lim->prefill_chunk : 0,
+    const struct floor_ask a = { lim->memory_bytes, lim->context, lim->max_batch, lim->kv_type, lim->own_chunk ? lim->prefill_chunk : 0,
                                  lim->purpose };
     struct floor_near near = { 0 };
     int r = floor_refuse(&a, least_of, &x, &near, e);

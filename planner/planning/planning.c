@@ -360,7 +360,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
 {
     const struct cost_choice most = planning_largest(x->choice, x->n_batches), *c = &most;
     *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
-                              .context = c->context, .kv_f16 = c->kv_f16, .purpose = lim->purpose,
+                              .context = c->context, .kv_type = c->kv_type, .purpose = lim->purpose,
                               .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .stream_tables = lim->stream_tables, .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
@@ -849,7 +849,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
                                       .context = planning_context(q, p->space.in),
                                       .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                                       .prefill_chunk = q->chunk ? q->chunk : chunks->of[i],
-                                      .own_chunk = q->chunk > 0, .kv_f16 = q->kv_f16, .act_q8 = q->act_q8,
+                                      .own_chunk = q->chunk > 0, .kv_type = q->kv_type, .act_q8 = q->act_q8,
                                       .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         planning_offer(q, p, &lim);
@@ -935,7 +935,7 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
     *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = b ? b->n_classes : l->n_classes,
                                  .threads = b ? b->threads : l->threads, .depth = depth,
                                  .lanes = l->io_lanes < depth ? l->io_lanes : depth, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
-                                 .kv_f16 = l->kv_f16, .context = l->context, .stream_tables = l->stream_tables,
+                                 .kv_type = l->kv_type, .context = l->context, .stream_tables = l->stream_tables,
                                  .read_bytes = plan_read_bytes(l) };
     if (b && (b->engine_neurons || b->engine_work)) {
         out->engine = p->engine;
@@ -952,7 +952,7 @@ void planning_limits(const struct plan *p, const struct plan_limit *l, struct li
 {
     *out = (struct limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
                                     .context = l->context, .max_batch = l->max_batch, .purpose = l->purpose,
-                                    .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
+                                    .prefill_chunk = l->prefill_chunk, .kv_type = l->kv_type, .act_q8 = l->act_q8,
                                     .stream_tables = l->stream_tables, .model = p->cost, .stat = p->stat };
     memcpy(out->weight, p->request.weight, sizeof out->weight);
     for (int k = 0; k < HW_MAX_CLASSES; k++)

@@ -9,7 +9,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, const 
     const struct plan_most most = plan_most(l);
     for (int i = 0; i < l->n_batches; i++) {
         struct budget b;
-        struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
+        struct budget_choice c = { .context = l->context, .kv_type = l->kv_type, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = most.threads, .io_lanes = most.lanes,
                                    .queue_depth = most.depth, .read_bytes = plan_read_bytes(l), .area_bytes = l->prompt.area_bytes,
                                    .stream_tables = l->stream_tables,

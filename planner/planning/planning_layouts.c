@@ -441,7 +441,7 @@ static int floor_of(const struct request *q, const struct inputs *in, const stru
     struct problem p;
     struct variants variants;
     struct limits lim = { .memory_bytes = q->memory[0], .context = planning_context(q, in),
-                          .max_batch = inputs_batch_sizes[in->n_batches - 1], .purpose = q->purpose, .kv_f16 = q->kv_f16,
+                          .max_batch = inputs_batch_sizes[in->n_batches - 1], .purpose = q->purpose, .kv_type = q->kv_type,
                           .prefill_chunk = q->chunk, .own_chunk = q->chunk > 0, .stream_tables = 1 };
     int r = variants_new(q, in, l, &variants, e);
     if (r < 0)

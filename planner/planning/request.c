@@ -2,13 +2,14 @@
 #include "planner/planning/request.h"
 
 #include "common/engines/engines.h"
+#include "common/model/kv_type.h"
 
 #include <stdio.h>
 #include <string.h>
 
 void request_init(struct request *q)
 {
-    *q = (struct request){ .max_batch = 1, .prompt_weight = PLAN_PROMPT_WEIGHT, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
+    *q = (struct request){ .max_batch = 1, .prompt_weight = PLAN_PROMPT_WEIGHT, .mode = -1, .form = -1, .kv_type = KV_F16, .down_type = -1,
                                     .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
@@ -82,7 +83,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->purpose = l->purpose;
     out->cost = p->cost;
     out->stat = p->stat;
-    out->kv_f16 = l->kv_f16;
+    out->kv_type = l->kv_type;
     out->act_q8 = l->act_q8;
     out->rlimit = p->rlimit;
     out->for_pack = &p->layout;

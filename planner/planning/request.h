@@ -35,7 +35,7 @@ struct request {
     int predictor;                      /* predicted mode: an enum predict_input, or -1: the better */
     int always_resident;                /* predicted mode: hot prefixes are computed without a prediction */
     int packed;                         /* 0, 1: whether units are padded to blocks; -1: the faster */
-    int kv_f16, act_q8;
+    int kv_type, act_q8;
     int down_type;                      /* a quant_type, or -1 */
     uint32_t cluster_neurons;           /* 0: the layout's default */
     int policy;                         /* a cache_policy, or -1: by replay */

@@ -254,8 +254,9 @@ void report_limit_section(struct page *out, const struct report *r, int index)
                plan_mode_name(l->mode), l->threads, l->threads == 1 ? "" : "s");
     for (int k = 0; k < l->n_classes; k++)
         page_textf(out, "%s%d %s", k ? ", " : "", l->classes[k].n, l->classes[k].name);
-    page_textf(out, "), %s at depth %d, context %d, %s cache. The account takes %s; proven within %.2f %% of the best %s%s.",
-               plan_io_name(l->io), l->queue_depth, l->context, cache_policy_name(l->policy),
+    page_textf(out, "), %s at depth %d, context %d, KV cache in %s, %s cache. The account takes %s; proven "
+               "within %.2f %% of the best %s%s.",
+               plan_io_name(l->io), l->queue_depth, l->context, kv_type_name(l->kv_type), cache_policy_name(l->policy),
                size_format(l->account_bytes, account, sizeof account), 100 * l->gap, explain_gap_of(l),
                l->optimal ? "" : " (the solver stopped at its limit)");
     explain_own(l, own, sizeof own);

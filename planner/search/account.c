@@ -62,7 +62,7 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
             hot[l * blocks * parts + i] = residencies[l].hot[i % parts];
         cold[l * parts + parts - 1] = residencies[l].slots;
     }
-    struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
+    struct budget_choice b = { .context = c->context, .kv_type = c->kv_type, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .area_bytes = lim->area_bytes,
                                .stream_tables = lim->stream_tables,
@@ -91,7 +91,7 @@ struct cost_choice account_choice(const struct space *s, int group, const struct
     int v = s->group[group].first;
     return (struct cost_choice){ .mode = s->modes[v], .variant = v, .group = group, .predicted = s->predicted[v],
                                  .model = lim->model, .stat = lim->stat, .buffers = (int)s->group[group].buffers,
-                                 .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context,
+                                 .act_q8 = lim->act_q8, .kv_type = lim->kv_type, .context = lim->context,
                                  .stream_tables = lim->stream_tables,
                                  .only_batch = lim->only_batch };
 }

@@ -8,7 +8,7 @@ enum { DEPTHS = 8 };
 static int same_curves(const struct limits *a, const struct limits *b)
 {
     return a->context == b->context && a->max_batch == b->max_batch && a->only_batch == b->only_batch &&
-           a->kv_f16 == b->kv_f16 && a->act_q8 == b->act_q8 && a->model == b->model && a->stat == b->stat &&
+           a->kv_type == b->kv_type && a->act_q8 == b->act_q8 && a->model == b->model && a->stat == b->stat &&
            a->engine == b->engine && a->stream_tables == b->stream_tables;
 }
 

@@ -25,9 +25,9 @@ static void attention_values(const struct space *s, const struct cost_choice *c,
     v[V_tau_rope] = r->rope_ns, v[V_rotated] = cost_rotated(h, layer) * times;
     v[V_positions] = need.heads ? positions : 0, v[V_heads] = need.heads ? need.heads : NAN;
     v[V_head_dim] = need.heads ? need.head_dim : NAN, v[V_kv_floats] = need.planes ? (double)(need.planes * need.row) : NAN;
-    v[V_width] = c->kv_f16 ? 2 : 4;
+    v[V_width] = kv_type_width(c->kv_type);
     v[V_state_floats] = (double)need.state, v[V_state_flops] = (double)need.state_flops;
-    v[V_V_kv] = cost_kv_bytes(&need, batch, positions, c->kv_f16), v[V_F_kv] = cost_kv_flops(&need, batch, positions);
+    v[V_V_kv] = cost_kv_bytes(&need, batch, positions, c->kv_type), v[V_F_kv] = cost_kv_flops(&need, batch, positions);
     v[V_t_attend] = r->f_cpu > 0 ? 1e9 * v[V_F_kv] / r->f_cpu : 0;
     if (r->attend_ns <= 0 || !need.heads)
         return;

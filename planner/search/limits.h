@@ -16,7 +16,7 @@ struct limits {
     int weight[PLAN_MAX_BATCHES];       /* of each batch size: tokens made at it, in proportion; 0: 1 */
     int own_chunk;                      /* 1: prefill_chunk is what the user asks for */
     int only_batch;                     /* the one batch size that is solved for, its index in inputs_batch_sizes + 1; 0: all */
-    int kv_f16, act_q8;
+    int kv_type, act_q8;
     const char *engine;                 /* the device's accelerator that may have neurons; NULL: none. Borrowed of the device */
     struct plan_elastic elastic;        /* its group's: no choice is beyond it, and every account has it; group 0: none */
     int stream_tables;                  /* 1: embeddings that are looked up by row are read, not in memory */

@@ -133,7 +133,7 @@ static void norm_once(float *x, const float *add, float *out, void *act, int n)
 
 static void attend_once(float *out, const float *q, const void *kv, int head_dim, float *scores)
 {
-    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = HEADS / NN_ATTN_HEADS, .head_dim = head_dim, .kv_f16 = 1,
+    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = HEADS / NN_ATTN_HEADS, .head_dim = head_dim, .type = QUANT_F16,
                                    .kv_stride = (size_t)head_dim * HEADS / NN_ATTN_HEADS, .scores_stride = POSITIONS,
                                    .scale = 0.1f };
     nn_attention(out, q, kv, kv, POSITIONS, 0, HEADS, &shape, scores);
@@ -143,7 +143,7 @@ static void attend_once(float *out, const float *q, const void *kv, int head_dim
 static void measure_attend_many(struct job *j)
 {
     int d = j->p->size, n_kv = HEADS / NN_ATTN_HEADS, seen = 0, from[NN_ATTN_TOKENS] = { 0 };
-    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = n_kv, .head_dim = d, .kv_f16 = 1, .kv_stride = (size_t)(d * n_kv),
+    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = n_kv, .head_dim = d, .type = QUANT_F16, .kv_stride = (size_t)(d * n_kv),
                                    .scale = 0.1f };
     size_t step = (size_t)HEADS * (size_t)d, all = NN_ATTN_TOKENS * step;
     float *q = (float *)(void *)j->w->slots, *out = q + all, *work = out + all;

@@ -104,7 +104,7 @@ struct dense_config {
     const struct model_hparams *h;
     const struct dense_weights *w; /* constant */
     struct pool *pool;
-    int context, kv_f16;
+    int context, kv_type;
     struct budget_kv kv;
     const struct kv_pages *pages; /* where positions lie; the engine changes it between calls */
     uint64_t *misfits;          /* [max_batch]: DENSE_MISFIT of each sequence's first position whose key or value the KV cache does not

@@ -3,6 +3,7 @@
 #include "runtime/engine/dense_impl.h"
 
 #include "common/kernels/quant.h"
+#include "common/model/kv_type.h"
 #include "common/model/nn.h"
 #include "common/ops/fold.h"
 #include "common/plan/schedule.h"
@@ -151,35 +152,64 @@ void cpu_norms(const struct cpu *c, const float *w, const float *bias, const flo
 
 /* ---- attention ---- */
 
+/* K or V of a layer: of each head by itself the rows, one after the other, so that attention over one head reads memory in order. */
+struct kv_plane {
+    uint8_t *at;
+    size_t row_bytes, head_bytes; /* of a head */
+    int n_heads, head_dim;
+};
+
+static struct kv_plane kv_plane_of(const struct cpu *c, int layer, int value)
+{
+    const struct model_hparams h = model_of_layer(c->c.h, layer);
+    size_t at = (size_t)c->places[layer];
+    size_t plane = h.kv_rank ? at : at * 2 + (size_t)value; /* latent: a value is its row's first elements */
+    struct kv_plane p = { .at = c->c.memory.kv + plane * c->c.kv.plane_bytes,
+                          .row_bytes = kv_type_bytes(c->c.kv_type, (uint64_t)h.head_dim),
+                          .n_heads = h.kv_rank ? 1 : h.n_kv_heads, .head_dim = h.head_dim };
+    p.head_bytes = p.row_bytes * c->c.kv.rows;
+    return p;
+}
+
 struct attention {
     const struct cpu *cpu;
     const struct engine_token *tokens;
     int layer, n;
     float *heads;       /* what the output matrix sees */
     int each;           /* tokens of an item of attention */
+    struct kv_plane kv[2];
 };
 
-/* Row of the plane of K or V of a layer. */
-static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
+/* Does a row have what is not finite? */
+static int has_misfit(const struct kv_plane *p, int type, int64_t row)
 {
-    size_t at = (size_t)c->places[layer];
-    size_t plane = c->c.h->kv_rank ? at : at * 2 + (size_t)value; /* latent: a value is its row's first elements */
-    return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
+    const size_t n = (size_t)(p->head_dim / kv_type_block(type));
+    for (int i = 0; i < p->n_heads; i++)
+        if (quant_first_not_finite(kv_type_quant(type), p->at + (size_t)i * p->head_bytes + (size_t)row * p->row_bytes, n) < n)
+            return 1;
+    return 0;
 }
 
 /* A key that became infinite would give a score of minus infinity, and be left out without a word. */
-static void store_kv(const struct attention *a, const float *v, int n, int value, const struct engine_token *tok)
+static void store_kv(const struct attention *a, const float *v, int value, const struct engine_token *tok)
 {
     const struct cpu *c = a->cpu;
-    uint8_t *to = kv_row(c, a->layer, value, kv_pages_row(c->c.pages, tok->seq, tok->pos));
-    size_t all = (size_t)n;
-    if (c->c.kv_f16)
-        kernels->to_f16((uint16_t *)to, v, n);
-    else
-        memcpy(to, v, all * sizeof *v);
-    if (c->c.misfits && quant_first_not_finite(c->c.kv_f16 ? QUANT_F16 : QUANT_F32, to, all) < all) {
+    const struct kv_plane p = a->kv[value];
+    const int64_t row = kv_pages_row(c->c.pages, tok->seq, tok->pos);
+    const size_t all = (size_t)p.n_heads * (size_t)p.head_dim;
+    for (int i = 0; i < p.n_heads; i++) {
+        uint8_t *to = p.at + (size_t)i * p.head_bytes + (size_t)row * p.row_bytes;
+        if (c->c.kv_type == KV_F16)
+            kernels->to_f16((uint16_t *)to, v + (size_t)i * (size_t)p.head_dim, p.head_dim);
+        else
+            quant_traits(kv_type_quant(c->c.kv_type))->quant(to, v + (size_t)i * (size_t)p.head_dim, (size_t)p.head_dim);
+    }
+    /* What is no number leaves no trace in a block, whose scale is that of the others. */
+    const int blocks = kv_type_block(c->c.kv_type) > 1, misfit = c->c.misfits && has_misfit(&p, c->c.kv_type, row);
+    const int itself = c->c.misfits && (misfit || blocks) && quant_first_not_finite(QUANT_F32, v, all) < all;
+    if (misfit || itself) {
         uint64_t *first = &c->c.misfits[tok->seq], was = __atomic_load_n(first, __ATOMIC_RELAXED),
-                 own = DENSE_MISFIT(tok->pos, a->layer, quant_first_not_finite(QUANT_F32, v, all) < all);
+                 own = DENSE_MISFIT(tok->pos, a->layer, itself);
         while (own < was && !__atomic_compare_exchange_n(first, &was, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     }
@@ -231,9 +261,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         for (int i = 0; scale != 1 && i < q_dim; i++)
             q[i] *= scale;
         if (own_kv)
-            store_kv(a, k, kv_dim, 0, tok);
+            store_kv(a, k, 0, tok);
         if (own_kv)
-            store_kv(a, v, kv_dim, 1, tok);
+            store_kv(a, v, 1, tok);
     }
 }
 
@@ -284,8 +314,9 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .n_kv_heads = h->n_kv_heads,
                                    .head_dim = h->head_dim,
                                    .value_dim = width,
-                                   .kv_f16 = c->c.kv_f16,
-                                   .kv_stride = c->c.kv.row_bytes / (c->c.kv_f16 ? 2 : 4),
+                                   .type = kv_type_quant(c->c.kv_type),
+                                   .kv_stride = (size_t)h->head_dim,
+                                   .kv_head = (size_t)h->head_dim * c->c.kv.rows,
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
                                    .sinks = cpu_vector(c, a->layer, MODEL_ATTN_SINKS), .softcap = h->attn_softcap,
@@ -302,7 +333,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
             shape.pages = kv_pages_of(c->c.pages, tok->seq);
             shape.first = from;
             int first = shape.pages ? 0 : from; /* row of K and V that positions are counted from */
-            const uint8_t *k = kv_row(c, a->layer, 0, first), *v = kv_row(c, a->layer, 1, first);
+            const uint8_t *k = a->kv[0].at + (size_t)first * a->kv[0].row_bytes, *v = a->kv[1].at + (size_t)first * a->kv[1].row_bytes;
             n = run_of(a, &shape, t, to, floats, begins);
             if (n > 1) {
                 nn_attention_run(out, out_dim, q, q_dim, k, v, n, tok->pos + 1 - from, begins, head, end_head, &shape, work);
@@ -333,7 +364,7 @@ static void place_latent(void *ctx, int begin, int end, int worker)
         float *kv = m->k + (size_t)t * (size_t)h->head_dim;
         nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv,
                         cpu_vector(c, a->layer, MODEL_ATTN_KV_A_NORM), c->c.w->rope_freqs, h, tok->pos);
-        store_kv(a, kv, h->head_dim, 0, tok);
+        store_kv(a, kv, 0, tok);
     }
 }
 
@@ -408,7 +439,7 @@ int dense_attention(struct dense *d, int layer, struct acts *in, const struct en
     const struct dense_memory *m = &c->c.memory;
     int n = in->n_tokens, each = item_tokens(c, h, n), items = (n + each - 1) / each * items_of(h), r;
     float *attended = h->kv_rank ? m->attn + (size_t)c->c.tokens * (size_t)h->n_heads * (size_t)h->head_dim : m->attn;
-    struct attention a = { c, tokens, layer, n, attended, each };
+    struct attention a = { c, tokens, layer, n, attended, each, { kv_plane_of(c, layer, 0), kv_plane_of(c, layer, 1) } };
     struct products o = { .reads = reads, .e = e };
     if ((r = (h->kv_rank ? latent_products : plain_products)(c, layer, in, reads, e)) < 0)
         return r;
@@ -456,31 +487,53 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     return mixers[graph_mixer(cpu_of(d)->c.h, layer)](d, layer, in, tokens, reads, out, e);
 }
 
-static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
-{
-    const struct cpu *c = cpu_of(d);
-    (void)e;
-    for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; model_owns_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
-            memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
-                   (size_t)n * c->c.kv.row_bytes);
-    return 0;
-}
-
 static void move(void *of, void *memory, size_t bytes, int in)
 {
     memcpy(in ? of : memory, in ? memory : of, bytes);
 }
 
+/* Rows [from, from + n) of a plane, head after head, to or from rows of their own. */
+static void move_rows(const struct kv_plane *p, int64_t from, int64_t n, uint8_t *own, size_t own_head, int in)
+{
+    for (int i = 0; i < p->n_heads; i++)
+        move(p->at + (size_t)i * p->head_bytes + (size_t)from * p->row_bytes, own + (size_t)i * own_head, (size_t)n * p->row_bytes, in);
+}
+
+/* Plane i of all that have rows of the KV cache of their own, a layer after the other; 0: there is none. */
+static int plane_at(const struct cpu *c, int i, struct kv_plane *out)
+{
+    const int each = c->c.h->kv_rank ? 1 : 2;
+    for (int l = 0; l < model_depth(c->c.h); l++)
+        if (model_owns_kv(c->c.h, l) && (i -= each) < 0) {
+            *out = kv_plane_of(c, l, i + each);
+            return 1;
+        }
+    return 0;
+}
+
+static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    struct kv_plane p;
+    (void)e;
+    for (int i = 0; plane_at(c, i, &p); i++)
+        move_rows(&p, (int64_t)to * SCHEDULE_KV_PAGE, n, p.at + (size_t)from * SCHEDULE_KV_PAGE * p.row_bytes, p.head_bytes, 1);
+    return 0;
+}
+
 static int cpu_move_page(struct dense *d, int page, void *memory, int in, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    size_t bytes = SCHEDULE_KV_PAGE * c->c.kv.row_bytes;
-    uint8_t *at = memory;
+    const size_t bytes = SCHEDULE_KV_PAGE * c->c.kv.row_bytes;
+    struct kv_plane p;
     (void)e;
-    for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; model_owns_kv(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++, at += bytes)
-            move(kv_row(c, l, value, (int64_t)page * SCHEDULE_KV_PAGE), at, bytes, in);
+    for (int i = 0; plane_at(c, i, &p); i++) {
+        uint8_t *own = (uint8_t *)memory + (size_t)i * bytes;
+        const size_t head = SCHEDULE_KV_PAGE * p.row_bytes, all = head * (size_t)p.n_heads;
+        if (!in)
+            memset(own + all, 0, bytes - all); /* of layers with smaller rows than others */
+        move_rows(&p, (int64_t)page * SCHEDULE_KV_PAGE, SCHEDULE_KV_PAGE, own, head, in);
+    }
     return 0;
 }
 

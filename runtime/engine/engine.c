@@ -121,7 +121,7 @@ static int open_dense(struct engine *g, struct err *e)
     struct op_need most;
     ops_most(&g->h, OPS_ALL, &most);
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
-                              .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
+                              .kv_type = c->kv_type, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
                               .elsewhere = engine_accel_products(g), .misfits = g->misfits,
                               .rows = g->rows ? g->rows : g->c.trunk ? g->c.trunk->rows : NULL };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
@@ -267,8 +267,10 @@ int engine_check_kv(const struct engine *g, int seq, int n, struct err *e)
     if (misfit & 1)
         return err_set(e, ERR_FORMAT, "'%s': layer %d made a key or value of position %d that is not a finite number: the weights were "
                        "damaged or badly converted before they were packed, or are too large for F32", g->c.pack->file.path, layer, pos);
-    return err_set(e, ERR_LIMIT, "'%s': layer %d made a key or value of position %d beyond 65504, the largest number of a KV cache in F16; "
-                   "--kv f32 has room for it", g->c.pack->file.path, layer, pos);
+    return err_set(e, ERR_LIMIT, "'%s': layer %d made a key or value of position %d beyond %s a KV cache in %s; "
+                   "--kv f32 has room for it", g->c.pack->file.path, layer, pos,
+                   g->c.choice.kv_type == KV_F16 ? "65504, the largest number of" : "what scales in F16 hold of",
+                   quant_traits(kv_type_quant(g->c.choice.kv_type))->name);
 }
 
 int engine_can_keep(const struct engine *g, int seq, int n)

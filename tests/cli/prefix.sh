@@ -32,6 +32,7 @@ TRIALS=${short:+9} check "killed while it writes" served killed
 check "two processes within one bound; what is used stays" served bounded
 check "what a clock that was ahead has dated" served ahead
 check "another KV type's pages" served others
+check "pages of blocks, each turn by a process of its own" served restarts --kv q8_0
 check "no room to write" served full
 # ---- sessions ----
 gen() { "$run" generate "${files[@]}" -q --temp 0 --ignore-eos --json "$@" 2> "$tmp/err" || { cat "$tmp/err" >&2; return 1; }; }

@@ -25,7 +25,7 @@ static struct budget_model tiny(enum layout_form form)
 
 static struct budget_choice choice(void)
 {
-    return (struct budget_choice){ .context = 256, .kv_f16 = 1, .max_batch = 1, .prefill_chunk = 16, .threads = 2,
+    return (struct budget_choice){ .context = 256, .kv_type = KV_F16, .max_batch = 1, .prefill_chunk = 16, .threads = 2,
                                    .io_lanes = 1, .queue_depth = 16 };
 }
 
@@ -93,9 +93,16 @@ static void test_monotonic(void)
         CHECK_MSG(budget_compute(&m, &c, &b, &e) == ERR_LIMIT, "field %zu", i);
         *fields[i] = keep;
     }
-    c.kv_f16 = 0;
+    c.kv_type = 0;
     CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_KV] == 2 * a.item[BUDGET_KV]);
     CHECK(a.item[BUDGET_KV] == 8 * 2 * 256 * 128 * 2);
+    c.kv_type = KV_Q8_0;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_KV] == 8 * 2 * 256 * 4 * 34);
+    c.kv_type = KV_Q4_0;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_KV] == 8 * 2 * 256 * 4 * 18);
+    struct budget_model odd = m;
+    odd.h.head_dim = 16;
+    CHECK(budget_compute(&odd, &c, &b, &e) == ERR_USAGE && strstr(e.msg, "head of 16 elements"));
     /* The embedded model's demo: gates resident, 18 MiB in all, with room for a cold cache. */
     uint32_t gates[LAYERS * 2];
     for (int i = 0; i < LAYERS * 2; i++)

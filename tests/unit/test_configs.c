@@ -136,7 +136,7 @@ static void test_bounds(int predicted)
             in.predictors[k].bytes *= 32; /* enough to be worth streaming */
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
         struct limits lim = { .memory_bytes = floor_bytes + (uint64_t)(600000 * sample_uniform()), .context = 64,
-                                      .max_batch = inputs_batch_sizes[in.n_batches - 1], .prefill_chunk = 1, .kv_f16 = 1,
+                                      .max_batch = inputs_batch_sizes[in.n_batches - 1], .prefill_chunk = 1, .kv_type = KV_F16,
                                       .cores = { i % 5 == 3 ? 1 : -1, -1 }, .min_tokens_per_s = i % 8 == 5 ? 1e6 : 0,
                                       .model = i % 6 == 4 ? PLAN_COST_PAPER : PLAN_COST_MEASURED };
         check_problem(&in, &hw, &q, i % 3 ? LAYOUT_BUNDLE : LAYOUT_SPLIT, &lim, &seen);

@@ -188,7 +188,7 @@ static void test_equivalent(void)
     }
     CHECK(n == 8 && same);
     hw = sample_hw(1, 2, 50000);
-    struct limits lim = { .memory_bytes = 1u << 30, .context = 64, .max_batch = 2, .prefill_chunk = 1, .kv_f16 = 1,
+    struct limits lim = { .memory_bytes = 1u << 30, .context = 64, .max_batch = 2, .prefill_chunk = 1, .kv_type = KV_F16,
                                   .cores = { -1 } };
     CHECK_MSG(problem_fill(&once, &lim, &e) == 0 && problem_fill(&each, &lim, &e) == 0, "%s", e.msg);
     int curves = 0;

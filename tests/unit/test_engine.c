@@ -214,7 +214,7 @@ static void test_q8(void)
                           .act_q8 = 1,
                           .backend = &io_delay_backend };
     CHECK(run(p, &v, other, NULL, &e) == 0 && !memcmp(first, other, sizeof first));
-    v.kv_f16 = 1;
+    v.kv_type = KV_F16;
     v.act_q8 = 0;
     CHECK(run(p, &v, other, NULL, &e) == 0 && worst_difference(other, naive) < 0.02);
     pack_close(p);

@@ -149,8 +149,8 @@ static int needs(const struct model_hparams *h)
         planes += own ? one.planes : 0, states += one.states;
     }
     const struct budget_model m = { .h = *h, .shapes = { .n_ff = h->n_ff, .n_parts = 1 } };
-    const struct budget_choice c = { .context = 512, .max_batch = 3, .kv_f16 = 1, .prefill_chunk = 64, .threads = 2, .io_lanes = 1,
-                                     .queue_depth = 1 }, longer = { .context = 512, .max_batch = 3, .kv_f16 = 1, .prefill_chunk = 128,
+    const struct budget_choice c = { .context = 512, .max_batch = 3, .kv_type = KV_F16, .prefill_chunk = 64, .threads = 2, .io_lanes = 1,
+                                     .queue_depth = 1 }, longer = { .context = 512, .max_batch = 3, .kv_type = KV_F16, .prefill_chunk = 128,
                                                                     .threads = 2, .io_lanes = 1, .queue_depth = 1 };
     struct budget_kv kv;
     struct budget_scratch few, many;

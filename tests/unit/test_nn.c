@@ -229,8 +229,8 @@ static void attention(int f16)
     static float q[HEADS * DIM], kf[POS * STRIDE], vf[POS * STRIDE], out[HEADS * DIM], part[HEADS * DIM];
     static uint16_t kh[POS * STRIDE], vh[POS * STRIDE];
     static float scores[3 * POS + 1];
-    const struct nn_attn a = { .n_heads = HEADS, .n_kv_heads = KV, .head_dim = DIM, .kv_f16 = f16, .kv_stride = STRIDE,
-                               .scores_stride = POS, .scale = 1 / sqrtf(DIM) };
+    const struct nn_attn a = { .n_heads = HEADS, .n_kv_heads = KV, .head_dim = DIM, .type = f16 ? QUANT_F16 : QUANT_F32,
+                               .kv_stride = STRIDE, .scores_stride = POS, .scale = 1 / sqrtf(DIM) };
     fill(q, HEADS * DIM);
     fill(kf, POS * STRIDE);
     fill(vf, POS * STRIDE);
@@ -278,8 +278,8 @@ static void pages(int f16)
     static float k[N * ROW], v[N * ROW], kp[ROWS * ROW], vp[ROWS * ROW], q[4 * HEAD], scores[2 * N], a_out[4 * HEAD], b_out[4 * HEAD];
     static uint16_t kh[N * ROW], vh[N * ROW], kph[ROWS * ROW], vph[ROWS * ROW];
     static const int32_t table[PAGES] = { 3, 4, 5, 0, 16, 9, 10, 2, 1, 12, 13, 14 };
-    struct nn_attn a = { .n_heads = 4, .n_kv_heads = 2, .head_dim = HEAD, .kv_f16 = f16, .kv_stride = ROW, .scores_stride = N,
-                         .scale = 0.3f };
+    struct nn_attn a = { .n_heads = 4, .n_kv_heads = 2, .head_dim = HEAD, .type = f16 ? QUANT_F16 : QUANT_F32,
+                         .kv_stride = ROW, .scores_stride = N, .scale = 0.3f };
     uint32_t x = 9;
     for (int i = 0; i < N * ROW; i++) {
         k[i] = (float)((x = x * 1664525u + 1013904223u) >> 8) / 16777216.0f - 0.5f;
@@ -327,7 +327,8 @@ static int run_same(uint64_t *state, int f16)
     int group = groups[RANDOM(5)], kv = 1 + RANDOM(2), dim = dims[RANDOM(6)], n = 1 + RANDOM(NN_ATTN_TOKENS);
     int pos = RANDOM(150), from[NN_ATTN_TOKENS];
     int window = RANDOM(2) ? 1 + RANDOM(60) : 1000, first = pos >= window ? pos - window + 1 : 0, paged = RANDOM(2);
-    struct nn_attn a = { .n_heads = group * kv, .n_kv_heads = kv, .head_dim = dim, .kv_f16 = f16, .kv_stride = ROW, .scores_stride = N,
+    struct nn_attn a = { .n_heads = group * kv, .n_kv_heads = kv, .head_dim = dim, .type = f16 ? QUANT_F16 : QUANT_F32,
+                         .kv_stride = ROW, .scores_stride = N,
                          .value_dim = RANDOM(3) ? 0 : dim - RANDOM(dim), .scale = 0.2f, .sinks = RANDOM(2) ? sinks : NULL,
                          .softcap = RANDOM(3) ? 0 : 5, .pages = paged ? table : NULL, .page = PAGE };
     size_t width = (size_t)(a.value_dim ? a.value_dim : dim), heads = (size_t)a.n_heads, out_step = width * heads,
@@ -383,6 +384,73 @@ static void runs(int f16)
     CHECK_MSG(same, "%s: several tokens at once have the bits of each alone, %s", kernels->name, f16 ? "f16" : "f32");
 }
 
+/* K and V in blocks of 32, each head's rows together, in pages or not: one token near double sums over what the blocks hold, and tokens
+ * that follow each other with the bits of one after another. */
+static double blocks_differ(uint64_t *state, uint32_t type, int *same)
+{
+    enum { PAGE = 32, N = 256, MOST = 128, GROUP = 9, KVS = 2, T = NN_ATTN_TOKENS };
+    static float q[T * GROUP * KVS * MOST], x[N * MOST], k[KVS][N * MOST], v[KVS][N * MOST], want[T * GROUP * KVS * MOST],
+        got[T * GROUP * KVS * MOST], scores[NN_ATTN_HEADS * N], work[T * NN_ATTN_HEADS * (N + 64 + 2 * MOST)];
+    static uint8_t kq[KVS * N * MOST * 4], vq[KVS * N * MOST * 4];
+    static const int groups[] = { 1, 2, 3, 4, 5, 8, 9 }, dims[] = { 32, 64, 96, 128 };
+    static int32_t table[N / PAGE];
+#define RANDOM(n) ((int)((*state = *state * 6364136223846793005u + 1442695040888963407u) >> 33) % (n))
+    const int group = groups[RANDOM(7)], kv = 1 + RANDOM(KVS), dim = dims[RANDOM(4)], n = 1 + RANDOM(T);
+    const int pos = RANDOM(N - T), paged = RANDOM(2);
+    const int heads = group * kv, from[NN_ATTN_TOKENS] = { 0 };
+    const size_t row = quant_row_bytes(type, (uint64_t)dim), q_step = (size_t)(heads * dim);
+    struct nn_attn a = { .n_heads = heads, .n_kv_heads = kv, .head_dim = dim, .type = type, .kv_stride = (size_t)dim,
+                         .kv_head = (size_t)(N * dim), .scores_stride = N, .value_dim = RANDOM(3) ? 0 : 32,
+                         .scale = 1 / sqrtf((float)dim), .pages = paged ? table : NULL, .page = PAGE };
+    const int width = a.value_dim ? a.value_dim : dim;
+    const size_t out_step = (size_t)(heads * width);
+    double worst = 0;
+    for (int i = 0; i < N / PAGE; i++)
+        table[i] = paged ? (i * 5 + 3) % (N / PAGE) : i;
+    fill(q, T * GROUP * KVS * MOST);
+    for (int i = 0; i < KVS * 2; i++) {
+        float *own = i % 2 ? v[i / 2] : k[i / 2];
+        uint8_t *bytes = (i % 2 ? vq : kq) + (size_t)(i / 2 * N) * row;
+        fill(x, N * MOST);
+        for (int p = 0; p < N; p++) {
+            uint8_t *to = bytes + (size_t)(table[p / PAGE] * PAGE + p % PAGE) * row;
+            quant_traits(type)->quant(to, x + p * dim, (size_t)dim);
+            quant_traits(type)->dequant(own + p * dim, to, (size_t)dim);
+        }
+    }
+    for (int t = 0; t < n; t++)
+        nn_attention(want + (size_t)t * out_step, q + (size_t)t * q_step, kq, vq, pos + t + 1, 0, heads, &a, scores);
+    nn_attention_run(got, out_step, q, q_step, kq, vq, n, pos + 1, from, 0, heads, &a, work);
+    *same &= !memcmp(want, got, (size_t)n * out_step * sizeof *want);
+    for (int h = 0; h < heads; h++) {
+        double p[N], sum = 0, o[MOST] = { 0 };
+        for (int i = 0; i <= pos; i++) {
+            double s = 0;
+            for (int c = 0; c < dim; c++)
+                s += (double)q[h * dim + c] * k[h / group][i * dim + c];
+            sum += p[i] = exp(s * a.scale);
+        }
+        for (int i = 0; i <= pos; i++)
+            for (int c = 0; c < width; c++)
+                o[c] += p[i] / sum * v[h / group][i * dim + c];
+        for (int c = 0; c < width; c++)
+            worst = fmax(worst, fabs(o[c] - want[h * width + c]));
+    }
+    return worst;
+#undef RANDOM
+}
+
+static void blocks(uint32_t type)
+{
+    uint64_t state = 5;
+    int same = 1;
+    double worst = 0;
+    for (int i = 0; i < 60; i++)
+        worst = fmax(worst, blocks_differ(&state, type, &same));
+    CHECK_MSG(worst < 2e-6, "%s: %s is %g off", kernels->name, quant_traits(type)->name, worst);
+    CHECK_MSG(same, "%s: several tokens at once have the bits of each alone, %s", kernels->name, quant_traits(type)->name);
+}
+
 /* exp of four: 1.5 units in the last place against double, the same bits in every lane, clamped ends. */
 static void exponential(void)
 {
@@ -427,6 +495,9 @@ int main(void)
         pages(1);
         runs(0);
         runs(1);
+        blocks(QUANT_F16);
+        blocks(QUANT_Q8_0);
+        blocks(QUANT_Q4_0);
     }
     return test_done();
 }

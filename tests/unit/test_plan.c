@@ -43,7 +43,7 @@ static int same(const struct plan *a, const struct plan *b)
         const struct plan_limit *x = &a->limits[i], *y = &b->limits[i];
         ok = x->memory_bytes == y->memory_bytes && x->account_bytes == y->account_bytes &&
              x->floor_bytes == y->floor_bytes && x->min_tokens_per_s == y->min_tokens_per_s &&
-             x->context == y->context && x->kv_f16 == y->kv_f16 && x->max_batch == y->max_batch &&
+             x->context == y->context && x->kv_type == y->kv_type && x->max_batch == y->max_batch &&
              x->prefill_chunk == y->prefill_chunk && x->mode == y->mode && x->act_q8 == y->act_q8 &&
              x->threads == y->threads && x->n_classes == y->n_classes && x->classes[1].n == y->classes[1].n &&
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&

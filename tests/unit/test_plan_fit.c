@@ -33,7 +33,7 @@ static void sample_init(struct sample *s, enum layout_form form, uint64_t predic
         s->cold[i] = i % parts == parts - 1 ? s->m.shapes.kind[0].part[parts - 1].n_units / 4 : 0;
     }
     s->f = (struct plan_fit){ .model = &s->m, .hot = s->hot, .cold = s->cold,
-                              .choice = { .context = 64, .kv_f16 = 1, .max_batch = 1, .prefill_chunk = 4, .threads = 2,
+                              .choice = { .context = 64, .kv_type = KV_F16, .max_batch = 1, .prefill_chunk = 4, .threads = 2,
                                           .io_lanes = 1, .queue_depth = 16 } };
     for (int i = 0; i < LAYERS && predictor; i++) {
         budget_add_predictor(&s->f.choice.predictors, &s->m.shapes.kind[0], 64, predictor, 512, 128, 0);

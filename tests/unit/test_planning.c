@@ -55,7 +55,7 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct re
     struct problem_request ask = { .space.variants = &mode, .space.n_variants = 1, .policy = CACHE_LRU };
     struct limits lim = { .memory_bytes = q->memory[0], .context = 64,
                                   .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
-                                  .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
+                                  .kv_type = KV_F16, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
     int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &ask, &notes,
                                                                                      &e) < 0 ||

@@ -270,7 +270,7 @@ static void test_exhaustive(void)
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
         struct limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
-                                      .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
+                                      .prefill_chunk = 1, .kv_type = KV_F16, .cores = { -1, -1 } };
         if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || variants_new(&q, &in, &l, &variants, &e) < 0 ||
             prepare_lru(&p, &in, &hw, &l, &variants, &notes, &e) < 0 ||
             problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.configs.sp, 0, 1, &z, &e) < 0 ||

@@ -412,7 +412,7 @@ static int spoiled_head(struct dense *d, const float *hidden, int n, float *logi
 
 /* Two sessions take a step together, and what one makes cannot be used: it ends and says why; the other gives what it gives alone, and
  * so does who comes after it. */
-static void test_no_numbers(int kv_f16)
+static void test_no_numbers(int kv_type)
 {
     static const struct { float times; int row, code[2]; const char *why; } cases[] = { /* code: with F16, with F32 */
         { 1e8f, -1, { ERR_LIMIT, 0 }, "--kv f32 has room" },
@@ -423,7 +423,7 @@ static void test_no_numbers(int kv_f16)
     struct pack *p = open_pack(LAYOUT_SPLIT);
     struct variant v = variant(&io_pread_backend);
     struct engine *g = NULL;
-    v.kv_f16 = kv_f16;
+    v.kv_type = kv_type;
     struct engine_config c = config(p, &v);
     tell_alone(&c);
     spoiled = dense_cpu_backend;
@@ -434,7 +434,7 @@ static void test_no_numbers(int kv_f16)
     bad.row = -1, bad.times = 0;
     CHECK_MSG(engine_open(&c, &g, &e) == 0, "%s", e.msg);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        int want = cases[k].code[!kv_f16], done, r = 0;
+        int want = cases[k].code[!kv_type], done, r = 0;
         struct session s[2];
         struct session_part parts[2];
         struct story t = { .n = 0 };
@@ -473,7 +473,7 @@ static void test_no_numbers(int kv_f16)
         CHECK(session_sample_at(&s, PROMPT + 1, logits, NULL, 0) == alone[0].drawn[1]);
         if (comes_true) {
             int r = session_head(&s, hidden + p->h.d_model, 1, logits, &e);
-            CHECK(r == 0 && session_check_logits(&s, logits, PROMPT + 2, &e) == (kv_f16 ? ERR_LIMIT : 0));
+            CHECK(r == 0 && session_check_logits(&s, logits, PROMPT + 2, &e) == (kv_type ? ERR_LIMIT : 0));
         } else {
             session_rewind(&s, PROMPT + 1);
             CHECK(session_feed(&s, &alone[0].drawn[1], 1, SESSION_EXACT, &fed, &e) == 0 && session_sample(&s, &e) == alone[0].drawn[2]);
@@ -592,8 +592,10 @@ int main(void)
         test_fork(at);
     test_arguments();
     test_damage();
-    test_no_numbers(0);
-    test_no_numbers(1);
+    test_no_numbers(KV_F32);
+    test_no_numbers(KV_F16);
+    test_no_numbers(KV_Q8_0);
+    test_no_numbers(KV_Q4_0);
     test_cancel();
     return test_done();
 }

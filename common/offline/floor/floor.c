@@ -91,7 +91,7 @@ static int least_of(const void *of, const struct floor_ask *a, uint64_t *bytes, 
 {
     const struct budget_model *m = of;
     struct budget b;
-    const struct budget_choice c = { .context = a->context, .kv_f16 = a->kv_f16, .max_batch = a->max_batch,
+    const struct budget_choice c = { .context = a->context, .kv_type = a->kv_type, .max_batch = a->max_batch,
                                      .prefill_chunk = a->chunk ? a->chunk : 1, .threads = 1, .io_lanes = 1, .queue_depth = 1,
                                      .stream_tables = 1,
                                      .room_bytes = room_bytes(a->purpose, a->context, a->max_batch, m) };
@@ -158,7 +158,7 @@ int floor_refuse(const struct floor_ask *a, floor_least *least, const void *of, 
                    (unsigned long long)n.memory_bytes_at_batch_1);
     if (n.context > 0)
         print_into(context, sizeof context, "with that memory the largest --context is %d%s", n.context,
-                   a->kv_f16 ? "" : " (--kv f16 halves what it takes)");
+                   a->kv_type == KV_F32 ? " (--kv f16 halves what it takes)" : "");
     if (out)
         *out = n;
     return err_set(e, ERR_INFEASIBLE, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context "

@@ -20,7 +20,7 @@ int floor_model_of(struct gguf *g, const struct model_given *given, int silenced
 
 struct floor_ask {
     uint64_t memory_bytes;      /* 0: no limit */
-    int context, max_batch, kv_f16;
+    int context, max_batch, kv_type;
     int chunk;                  /* tokens of a prompt at once that are asked for; 0: none are */
     enum plan_purpose purpose;
 };

@@ -60,7 +60,7 @@ typedef void kernels_axpy_fn(float *acc, size_t acc_stride, const void *const *r
                              int col0, int n_cols);
 
 /* The bits of axpy over rows at a fixed stride, rows + r * row_stride, all of which are added: each row is made to floats once for several
- * tokens, whose sums stay in registers from row to row. For float types (F32, F16, BF16). */
+ * tokens, whose sums stay in registers from row to row. For F32, F16, BF16, Q8_0 and Q4_0, as attention has its values. */
 typedef void kernels_sums_fn(float *acc, size_t acc_stride, const void *rows, size_t row_stride, const float *h, size_t h_stride,
                              int n_rows, int n_tokens, int n_cols);
 

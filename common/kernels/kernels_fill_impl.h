@@ -72,6 +72,8 @@ AXPY(bf16, QUANT_BF16, SUMS_BF16, 4)
 SUMS(f32, OPS_F32)
 SUMS(f16, OPS_F16)
 SUMS(bf16, OPS_BF16)
+SUMS(q8_0, OPS_Q8_0)
+SUMS(q4_0, OPS_Q4_0)
 AXPY(q8_0, QUANT_Q8_0, SUMS_Q8_0, 4)
 AXPY(q4_0, QUANT_Q4_0, SUMS_Q4_0, KERNELS_AXPY_R)
 
@@ -110,6 +112,8 @@ static void fill_f32(struct kernels *k)
     k->sums[QUANT_F32] = sums_f32;
     k->sums[QUANT_F16] = sums_f16;
     k->sums[QUANT_BF16] = sums_bf16;
+    k->sums[QUANT_Q8_0] = sums_q8_0;
+    k->sums[QUANT_Q4_0] = sums_q4_0;
     k->dot_f32 = dot_f32;
     k->dot_f16 = dot_f16;
     k->axpy_f32 = axpy_vec_f32;

@@ -240,6 +240,8 @@ KERNELS_READ_TYPES(AXPY_BLOCKS)
 SUMS(f32)
 SUMS(f16)
 SUMS(bf16)
+SUMS(q8_0)
+SUMS(q4_0)
 
 /* ---- vectors ---- */
 
@@ -334,6 +336,8 @@ void kernels_fill_scalar(struct kernels *k)
     k->sums[QUANT_F32] = sums_f32;
     k->sums[QUANT_F16] = sums_f16;
     k->sums[QUANT_BF16] = sums_bf16;
+    k->sums[QUANT_Q8_0] = sums_q8_0;
+    k->sums[QUANT_Q4_0] = sums_q4_0;
     k->quant_q8 = quant_q8;
     k->dot_f32 = dot_f32;
     k->dot_f16 = dot_f16;

@@ -229,19 +229,12 @@ static size_t value_dim(const struct nn_attn *a)
 
 /* out[i] += sum of scores[i][p] v_p over positions [p, end), in ascending order. */
 static void add_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int p, int end, const float *scores, size_t scores_stride,
-                       int n_heads, float *out)
+                       int n, float *out)
 {
-    enum { RUN = 64 };
-    const void *rows[RUN];
     const size_t width = value_dim(a);
-    for (int n; p < end; p += n) {
-        n = end - p < RUN ? end - p : RUN;
-        for (int i = 0, run; i < n; i += run) {
-            int64_t row = rows_from(a, p + i, n - i, &run);
-            for (int j = 0; j < run; j++)
-                rows[i + j] = v + (size_t)(row + j) * stride;
-        }
-        kernels->axpy[a->type](out, width, rows, scores + p, scores_stride, n, n_heads, 0, (int)width);
+    for (int some; p < end; p += some) {
+        int64_t row = rows_from(a, p, end - p, &some);
+        kernels->sums[a->type](out, width, v + (size_t)row * stride, stride, scores + p, scores_stride, some, n, (int)width);
     }
 }
 
@@ -314,21 +307,6 @@ size_t nn_attention_floats(int n_tokens, int n_pos, const struct nn_attn *a)
     return queries * (run_stride(n_tokens, n_pos) + (size_t)a->head_dim + value_dim(a));
 }
 
-/* out[i] += sum of scores[i][p] v_p over positions [p, end), in ascending order. */
-static void run_sums(const struct nn_attn *a, const uint8_t *v, size_t stride, int p, int end, const float *scores, size_t scores_stride,
-                     int n, float *out)
-{
-    const size_t width = value_dim(a);
-    if (!kernels->sums[a->type]) {
-        add_values(a, v, stride, p, end, scores, scores_stride, n, out);
-        return;
-    }
-    for (int some; p < end; p += some) {
-        int64_t row = rows_from(a, p, end - p, &some);
-        kernels->sums[a->type](out, width, v + (size_t)row * stride, stride, scores + p, scores_stride, some, n, (int)width);
-    }
-}
-
 /* The heads from h on, n of them, of all tokens. Query t * n + i is that of token t and head h + i. */
 static void run_heads(float *out, size_t out_step, const float *q, size_t q_step, const uint8_t *k, const uint8_t *v, int n_tokens,
                       int n_pos, const int *from, int h, int n, const struct nn_attn *a, float *work)
@@ -346,12 +324,12 @@ static void run_heads(float *out, size_t out_step, const float *q, size_t q_step
         float *s = scores + (size_t)(t * n) * own.scores_stride;
         for (int i = 0; i < n; i++)
             attention_weights(a, s + (size_t)i * own.scores_stride + from[t], n_pos + t - from[t], h + i);
-        run_sums(a, v, stride, from[t], first, s, own.scores_stride, n, sums + (size_t)(t * n) * width);
+        add_values(a, v, stride, from[t], first, s, own.scores_stride, n, sums + (size_t)(t * n) * width);
     }
-    run_sums(a, v, stride, first, n_pos, scores, own.scores_stride, queries, sums);
+    add_values(a, v, stride, first, n_pos, scores, own.scores_stride, queries, sums);
     for (int t = 0; t < n_tokens; t++) {
         const int begin = from[t] > n_pos ? from[t] : n_pos;
-        run_sums(a, v, stride, begin, n_pos + t, scores + (size_t)(t * n) * own.scores_stride, own.scores_stride, n,
+        add_values(a, v, stride, begin, n_pos + t, scores + (size_t)(t * n) * own.scores_stride, own.scores_stride, n,
                  sums + (size_t)(t * n) * width);
         memcpy(out + (size_t)t * out_step + (size_t)h * width, sums + (size_t)(t * n) * width, (size_t)n * width * sizeof *out);
     }

@@ -442,11 +442,12 @@ static void test_sums(uint32_t type)
 {
     static float want[MAX_TOKENS * 100], acc[MAX_TOKENS * 103], h[MAX_TOKENS * 301];
     static uint8_t rows[300 * 420];
-    const size_t elem = quant_row_bytes(type, 1), stride = 103 * elem;
+    const int block = quant_traits(type)->block_elems;
+    const size_t stride = block > 1 ? quant_row_bytes(type, 96) + 3 : quant_row_bytes(type, 103);
     int same = 1;
     for (int rep = 0; rep < 120; rep++) {
-        int n = 1 + (int)(rnd() % (rep % 4 ? 40 : 300)), tokens = 1 + (int)(rnd() % 20), cols = 1 + (int)(rnd() % 100),
-            split = (int)(rnd() % (unsigned)(n + 1));
+        int n = 1 + (int)(rnd() % (rep % 4 ? 40 : 300)), tokens = 1 + (int)(rnd() % 20), split = (int)(rnd() % (unsigned)(n + 1)),
+            cols = block > 1 ? block + block * (int)(rnd() % 3) : 1 + (int)(rnd() % 100);
         fill_floats(h, MAX_TOKENS * 301, rep % KINDS);
         for (int r = 0; r < n; r++) {
             fill_row(rows + (size_t)r * stride, type, cols, rep % KINDS, 0);

@@ -5,6 +5,7 @@
 #include "common/accel/accel.h"
 #include "common/base/version.h"
 #include "common/kernels/kernels.h"
+#include "common/model/kv_type.h"
 #include "common/pack/pack_format.h"
 
 #include <stdio.h>
@@ -41,8 +42,8 @@ int identity_of(const struct setup *s, struct hash128 *pack, struct hash128 *how
         return r;
     *pack = hash_128(head, sizeof head);
     struct hash *h = hash_new_in(&room);
-    snprintf(text, sizeof text, "%s %d %d %d %.17g %s", THERMO_VERSION, (int)c->mode, c->choice.kv_type, c->act_q8, c->recall,
-             kernels->name);
+    snprintf(text, sizeof text, "%s %d %s by head %d %.17g %s", THERMO_VERSION, (int)c->mode, kv_type_name(c->choice.kv_type), c->act_q8,
+             c->recall, kernels->name);
     hash_update_str(h, text);
     if (model_rope_divisors(&s->pack->h, c->choice.context) == MODEL_ROPE_LONG) /* keys are turned otherwise */
         hash_update_str(h, "long");

@@ -109,7 +109,8 @@ static int take_orders(struct inputs *in, const struct args *a, struct err *e)
 {
     struct hash128 hash;
     int tiles = in->plan.layout.form == LAYOUT_TILES;
-    int r = tiles ? source_orders(&trace_info(in->trace)->h, &in->orders, &hash, e) : trace_orders(in->trace, &in->orders, &hash, e);
+    int r = tiles ? source_orders(&trace_info(in->trace)->h, &in->orders, &hash, e) :
+                    trace_orders(in->trace, in->plan.sort, &in->orders, &hash, e);
     if (r < 0 || hash_equal(in->plan.order_hash, hash))
         return r;
     return mismatch(e, "neuron order", a->plan, in->plan.order_hash, a->traces, hash);

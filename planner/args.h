@@ -10,7 +10,7 @@
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
-    int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons, purpose, elastic;
+    int cost, stat, mode, form, packed, predictor, kv, act, policy, order, context, max_batch, chunk, cluster_neurons, purpose, elastic;
     int always_resident;
     int corrections, no_verify;
     double min_speed, recall, max_kl, prompt_weight;
@@ -19,7 +19,7 @@ struct args {
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
 #define ARGS_LEFT_PART 8 /* of available memory, which others take from, that a limit made of it leaves */
-#define ARGS_ROWS 32
+#define ARGS_ROWS 33
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 
@@ -50,8 +50,8 @@ struct args_guesser {
 void args_guesser_rows(struct args_guesser *a, struct opt rows[ARGS_GUESSER_ROWS]);
 int args_guesser_of(const struct args_guesser *a, const struct args_inputs *in, struct guesser *out, struct err *e);
 
-/* The model, from exactly one of a trace and a description; notes as for describe_inputs. */
-int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
+/* The model, from exactly one of a trace and a description, which knows no order; notes as for describe_inputs. */
+int args_load_model(const char *traces, const char *description, int max_batch, enum layout_sort sort, struct inputs *out,
                     struct notes *notes, struct err *e);
 
 /* What explain, report and check ask for beside a plan: where it came from. Rows for the option table; needed: they are no

@@ -76,7 +76,7 @@ static int load_and_check(const struct options *w, struct plan *p, struct findin
     if (a->hardware)
         r = args_load_hw_of(a->hardware, a->device, p, &hw, e);
     if (r == 0 && model)
-        r = args_load_model(a->traces, a->description, plan_max_batch(p), &in, NULL, e);
+        r = args_load_model(a->traces, a->description, plan_max_batch(p), p->sort, &in, NULL, e);
     if (r == 0)
         r = check_plan_fields(p, w->plan, model ? &in : NULL, a->hardware ? &hw : NULL, &notes, &f->fields, e);
     f->basis = (model ? CHECK_MODEL : 0) | (a->hardware ? CHECK_HARDWARE : 0);
@@ -116,6 +116,7 @@ static unsigned take_from_plan(const struct plan *p, const char *memory, struct 
     a->stat = a->stat >= 0 ? a->stat : (int)p->stat;
     a->kv = a->kv >= 0 ? a->kv : l->kv_type;
     a->act = a->act >= 0 ? a->act : l->act_q8;
+    a->order = a->order ? a->order : 1 + (int)p->sort;
     a->purpose = a->purpose >= 0 ? a->purpose : (int)l->purpose;
     a->max_batch = a->max_batch >= 0 ? a->max_batch : plan_max_batch(p);
     return asked;
@@ -273,7 +274,7 @@ static int run(const struct options *w, int *worse, struct err *e)
 static int says_more(const struct args *a)
 {
     return a->memory || a->cores || a->for_pack || a->down_type || a->cost >= 0 || a->stat >= 0 || a->mode || a->form || a->packed ||
-           a->predictor || a->kv >= 0 || a->act >= 0 || a->policy || a->context || a->max_batch >= 0 || a->cluster_neurons ||
+           a->predictor || a->kv >= 0 || a->act >= 0 || a->policy || a->order || a->context || a->max_batch >= 0 || a->cluster_neurons ||
            a->corrections || a->min_speed >= 0 || a->recall > 0 || a->max_kl >= 0 ||
            a->prompt_weight >= 0 || a->batch_weights || a->elastic || a->always_resident || a->chunk || a->rlimit != UINT64_MAX;
 }

@@ -239,8 +239,8 @@ static int print_plan(const struct plan *p, const char *name, struct err *e)
         print_data(text, len);
         free(text);
     } else if (r == 0) {
-        print("wrote %s: %s%s layout on %s, %s\n", name, p->layout.packed ? "packed " : "", layout_form_name(p->layout.form), p->device,
-              p->solver);
+        print("wrote %s: %s%s layout%s on %s, %s\n", name, p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
+              p->sort == LAYOUT_TOGETHER ? " ordered by firing together" : "", p->device, p->solver);
         for (int i = 0; i < p->n_limits; i++)
             print_limit(p, &p->limits[i]);
         for (int i = 0; i < p->n_notes; i++)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 NAMES(layout_form_name, enum layout_form, "split", "bundle", "two-phase", "tiles")
+NAMES(layout_sort_name, enum layout_sort, "heat", "together")
 
 int layout_parts(enum layout_form f)
 {

@@ -38,6 +38,9 @@
 
 enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_TILES, LAYOUT_FORMS };
 
+/* From hot to cold; or, of neurons about as hot, those that fire in the same tokens beside each other (common/offline/trace/together.h). */
+enum layout_sort { LAYOUT_HEAT, LAYOUT_TOGETHER, LAYOUT_SORTS };
+
 enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 
 #define LAYOUT_TILE 256 /* neurons of a tile: a multiple of any quant block */
@@ -106,6 +109,7 @@ static inline int layout_lacks(const struct layout_shape *s, int role)
 }
 
 const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" "tiles" */
+const char *layout_sort_name(enum layout_sort s);    /* "heat" "together" */
 const char *layout_role_name(int role);              /* "gate" "up" "down" */
 int layout_parts(enum layout_form f);
 

@@ -292,6 +292,7 @@ struct plan {
     int n_layers, n_blocks, n_ff, d_model;
     int widths[MODEL_MAX_LAYERS]; /* neurons of each layer's FFN where they differ, n_ff is the most; widths[0] 0: they do not */
     struct layout layout;       /* types of n_layers layers */
+    enum layout_sort sort;      /* of the neurons, whose order order_hash identifies; tiles: 0 */
     int n_parts;                /* follows from layout.form */
     int n_notes;
     char **notes;               /* what the planner had to assume: figures the device lacks, limits it hit */

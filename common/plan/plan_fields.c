@@ -28,6 +28,7 @@
 /* Names of enums by their numbers. */
 #define NAMED(name, of, type) static const char *name(int v) { return of((type)v); }
 NAMED(form_name, layout_form_name, enum layout_form)
+NAMED(sort_name, layout_sort_name, enum layout_sort)
 NAMED(mode_name, plan_mode_name, enum plan_mode)
 NAMED(work_name, plan_work_name, enum plan_work)
 NAMED(io_name, plan_io_name, enum plan_io)
@@ -537,6 +538,8 @@ static const struct plan_field model_fields[] = {
     ROW("layers", PLAN_WHOLE, plan, n_layers, PLAN_BY_MODEL, NULL, .least = 1, .most = MODEL_MAX_LAYERS),
     ROW("n_ff", PLAN_WHOLE, plan, n_ff, PLAN_BY_MODEL, "Neurons of one FFN, of the widest.", .least = 1, .most = MODEL_MAX_DIM),
     ROW("name", PLAN_TEXT, plan, model_name, PLAN_BY_MODEL, NULL, ALWAYS),
+    ROW("order", PLAN_NAME, plan, sort, PLAN_BY_MODEL, "heat: neurons from hot to cold; together: of about equal heat, those that fire in "
+        "the same tokens beside each other. Absent: heat.", OPTIONAL, .names = sort_name, .most = LAYOUT_SORTS - 1),
     ROW("order_hash", PLAN_HASH, plan, order_hash, PLAN_BY_MODEL, "Neuron order that the prefixes speak of: hot to cold, or in tiles the "
         "source's.", ALWAYS),
     ROW("trace_hash", PLAN_HASH, plan, trace_hash, PLAN_BY_MODEL, "Content of the activation trace the plan rests on; all zero when there "

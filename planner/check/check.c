@@ -36,6 +36,8 @@ static int check_shape(const struct plan *p, const char *name, const struct inpu
         (r = same_hash(name, "the neuron order", "model.order_hash", p->order_hash,
                        inputs_order_hash(in, p->layout.form), e)) < 0)
         return r;
+    if (p->sort != (p->layout.form == LAYOUT_TILES ? LAYOUT_HEAT : in->sort))
+        return err_set(e, ERR_MISMATCH, "plan '%s': model.order is %s, which is not its order_hash's", name, layout_sort_name(p->sort));
     if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff ||
         p->d_model != in->h.d_model)
         return err_set(e, ERR_MISMATCH, "plan '%s': model has layers %d, blocks %d, n_ff %d and d_model %d; the trace's model has %d, %d, "

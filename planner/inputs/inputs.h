@@ -108,6 +108,7 @@ struct inputs_shift {
 struct inputs {
     char name[96];
     struct hash128 model_hash, trace_hash, order_hash;
+    enum layout_sort sort;                      /* of the neurons */
     struct model_hparams h;
     int n_layers, n_blocks, n_used;             /* n_used: blocks that a token runs through */
     struct inputs_layer *layers;                /* [model_depth] */
@@ -178,8 +179,8 @@ int inputs_count_batches(int max_batch);
 int inputs_consecutive(const struct inputs *in, int n, int firings, struct inputs *out, struct err *e);
 void inputs_consecutive_done(struct inputs *out); /* accepts a zeroed one */
 
-/* Everything but the maps is read here. max_batch: curves for all sizes up to it. */
-int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);
+/* Everything but the maps is read here. max_batch: curves for all sizes up to it. sort: how packs of this trace order neurons. */
+int inputs_from_trace(const char *path, int max_batch, enum layout_sort sort, struct inputs *out, struct err *e);
 
 void inputs_done(struct inputs *in); /* accepts a zeroed one */
 

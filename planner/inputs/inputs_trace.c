@@ -1,5 +1,5 @@
-/* From a trace to plain numbers. Neurons are renumbered to their pack position (by firings at batch 1,
- * the order that the packer uses and whose hash the plan carries), so that every hot set is a prefix
+/* From a trace to plain numbers. Neurons are renumbered to their pack position (trace_orders, which the packer asks, too; the plan
+ * carries its hash), so that every hot set is a prefix
  * and a curve of prefix sums answers "how many fire beyond it". */
 #include "planner/inputs/inputs.h"
 
@@ -151,7 +151,7 @@ static int read_curves(struct inputs *in, struct trace *t, struct err *e)
 {
     size_t n_ff = (size_t)in->h.n_ff, n = (size_t)in->n_layers * (size_t)in->n_blocks;
     uint32_t *orders;
-    int r = trace_orders(t, &orders, &in->order_hash, e);
+    int r = trace_orders(t, in->sort, &orders, &in->order_hash, e);
     if (r < 0)
         return r;
     uint64_t *counts = malloc(n_ff * sizeof *counts);
@@ -344,9 +344,9 @@ static int read_account(struct inputs *in, const struct trace *t, struct err *e)
     return trace_budget_model(t, &l, &in->budget, e);
 }
 
-int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e)
+int inputs_from_trace(const char *path, int max_batch, enum layout_sort sort, struct inputs *out, struct err *e)
 {
-    struct inputs in = { .n_batches = inputs_count_batches(max_batch) };
+    struct inputs in = { .n_batches = inputs_count_batches(max_batch), .sort = sort };
     struct trace *t;
     int r = trace_open(path, &t, e);
     if (r < 0)

@@ -569,6 +569,7 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
                            .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
                            .trace_hash = in->trace_hash,
                            .order_hash = inputs_order_hash(in, p->space.shapes.l.form),
+                           .sort = p->space.shapes.l.form == LAYOUT_TILES ? LAYOUT_HEAT : in->sort,
                            .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                            .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };

@@ -186,8 +186,8 @@ static void facts(struct page *out, const struct report *r)
                  p->n_ff, p->d_model);
     fact(out, "Model", text);
     put_device(out, r->hw);
-    snprintf(text, sizeof text, "%s layout, %u neurons a cluster", layout_form_name(p->layout.form),
-             p->layout.cluster_neurons);
+    snprintf(text, sizeof text, "%s layout, %u neurons a cluster%s", layout_form_name(p->layout.form),
+             p->layout.cluster_neurons, p->sort == LAYOUT_TOGETHER ? ", ordered by firing together" : "");
     fact(out, "Layout", text);
     snprintf(text, sizeof text, "%s, %s figures of the device", plan_cost_name(p->cost), plan_stat_name(p->stat));
     fact(out, "Cost model", text);

@@ -417,7 +417,8 @@ static int all_weights(struct quality *q, struct trace *order, const struct mode
     q->weight = malloc(blocks * n_ff * sizeof *q->weight);
     q->largest = malloc((size_t)m->h.n_layers * sizeof *q->largest);
     q->part = malloc(blocks * n_ff);
-    int r = down && q->weight && q->largest && q->part ? trace_orders(order, &at, &hash, e) : err_set(e, ERR_NOMEM, "weights of neurons");
+    int r = down && q->weight && q->largest && q->part ? trace_orders(order, LAYOUT_HEAT, &at, &hash, e) :
+                                                              err_set(e, ERR_NOMEM, "weights of neurons");
     for (size_t i = 0; i < blocks * n_ff && r == 0; i++) {
         size_t part = i % n_ff * PARTS / (size_t)model_n_ff(&m->h, (int)(i / n_ff / (size_t)q->n_blocks));
         q->part[i / n_ff * n_ff + at[i]] = (uint8_t)(part < PARTS ? part : PARTS - 1);

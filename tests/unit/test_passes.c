@@ -27,7 +27,7 @@ static void test_trace(int n_experts)
     struct err e = { 0 };
     test_path(path, sizeof path, "thermo-passes-%ld.h5", (long)getpid());
     sample_init(&s, n_experts, 0, 1);
-    CHECK_MSG(sample_write(&s, path, 0, NULL, &e) == 0 && inputs_from_trace(path, 1, &in, &e) == 0, "%s", e.msg);
+    CHECK_MSG(sample_write(&s, path, 0, NULL, &e) == 0 && inputs_from_trace(path, 1, LAYOUT_HEAT, &in, &e) == 0, "%s", e.msg);
     CHECK_MSG(inputs_consecutive(&in, PLAN_PASSES, 1, &c, &e) == 0, "%s", e.msg);
     CHECK(c.n_batches == 4); /* no sequence has 16 tokens */
     int blocks = in.n_blocks, bad = 0;

@@ -121,7 +121,7 @@ static void round_trip(int n_experts)
     uint32_t *orders = NULL, want[SAMPLE_FF];
     uint64_t counts[SAMPLE_FF];
     struct hash128 oh;
-    CHECK(!trace_orders(t, &orders, &oh, &e) && !trace_counts(t, 1, 0, counts, NULL, &e));
+    CHECK(!trace_orders(t, LAYOUT_HEAT, &orders, &oh, &e) && !trace_counts(t, 1, 0, counts, NULL, &e));
     layout_order(counts, SAMPLE_FF, want);
     CHECK(orders && !memcmp(orders + (size_t)model_ffn_blocks(&i->h) * SAMPLE_FF, want, sizeof want));
     CHECK(orders && hash_equal(oh, layout_order_hash(orders, SAMPLE_LAYERS, model_ffn_blocks(&i->h), SAMPLE_FF)));

@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/offline/trace/trace_info.h"
+#include "common/plan/layout.h"
 
 #include <stdint.h>
 
@@ -84,7 +85,7 @@ struct budget_model;
 struct layout;
 int trace_budget_model(const struct trace *t, const struct layout *l, struct budget_model *out, struct err *e);
 
-/* All orders, [layer][block][n_ff] (layout_order of batch-1 counts), malloc'd, and their hash. */
-int trace_orders(struct trace *t, uint32_t **orders, struct hash128 *order_hash, struct err *e);
+/* All orders, [layer][block][n_ff], malloc'd, and their hash: layout_order of batch-1 counts, and of those together_order of the window. */
+int trace_orders(struct trace *t, enum layout_sort sort, uint32_t **orders, struct hash128 *order_hash, struct err *e);
 
 #endif

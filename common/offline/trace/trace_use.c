@@ -1,6 +1,9 @@
 /* What others ask of a trace beyond its datasets: whether it is intact, the neuron orders that follow
  * from its counts, and the model's facts for the memory account. */
 #include "common/offline/trace/trace_impl.h"
+
+#include "common/base/progress.h"
+#include "common/offline/trace/together.h"
 #include "common/plan/budget.h"
 #include "common/plan/layout.h"
 
@@ -91,7 +94,87 @@ out:
     return r;
 }
 
-int trace_orders(struct trace *t, uint32_t **orders, struct hash128 *order_hash, struct err *e)
+/* What a layer's blocks fired in the window, as together_order takes it. */
+struct fired {
+    int tokens;
+    uint8_t *maps;              /* [tokens][slots][row] */
+    uint16_t *blocks;           /* [tokens][slots] */
+    uint64_t *bits;             /* [tokens][words]: of one block */
+    const uint64_t **at;        /* [tokens] into it */
+    uint32_t *place;            /* [n_ff] */
+};
+
+static int fired_new(const struct trace_info *i, struct fired *out, struct err *e)
+{
+    int tokens = i->window_tokens < TOGETHER_TOKENS ? (int)i->window_tokens : TOGETHER_TOKENS;
+    size_t n = (size_t)tokens, k = (size_t)trace_slots(&i->h), n_ff = (size_t)i->h.n_ff;
+    struct fired f = { .tokens = tokens, .maps = malloc(n * k * (size_t)trace_row_bytes(&i->h) + 1),
+                       .blocks = calloc(n * k + 1, sizeof *f.blocks), .bits = malloc(n * (n_ff / 64 + 1) * sizeof *f.bits + 1),
+                       .at = malloc(n * sizeof *f.at + 1), .place = malloc(n_ff * sizeof *f.place) };
+    *out = f;
+    return f.maps && f.blocks && f.bits && f.at && f.place ? 0 : err_set(e, ERR_NOMEM, "the window's maps of a layer");
+}
+
+static void fired_done(struct fired *f)
+{
+    free(f->maps);
+    free(f->blocks);
+    free(f->bits);
+    free(f->at);
+    free(f->place);
+}
+
+/* One token's map, by places in the order. */
+static void place_map(const uint8_t *map, const uint32_t *place, int n_ff, uint64_t *bits)
+{
+    for (int byte = 0; byte < (n_ff + 7) / 8; byte++)
+        for (unsigned m = map[byte]; m; m &= m - 1) {
+            int i = byte * 8 + __builtin_ctz(m);
+            if (i < n_ff)
+                bits[place[i] / 64] |= (uint64_t)1 << place[i] % 64;
+        }
+}
+
+/* orders: of the layer's blocks, by heat. */
+static int order_together(struct trace *t, int layer, struct fired *f, uint32_t *orders, struct err *e)
+{
+    const struct model_hparams *h = &trace_info(t)->h;
+    size_t n_ff = (size_t)h->n_ff, k = (size_t)trace_slots(h), row = (size_t)trace_row_bytes(h), words = n_ff / 64 + 1;
+    int r = trace_maps(t, layer, 0, (uint64_t)f->tokens, f->maps, f->blocks, e);
+    for (int b = 0; b < model_ffn_blocks(h) && r == 0; b++) {
+        uint32_t *order = orders + (size_t)b * n_ff;
+        int n = 0;
+        for (uint32_t i = 0; i < n_ff; i++)
+            f->place[order[i]] = i;
+        for (size_t i = 0; i < (size_t)f->tokens * k && n < f->tokens; i++)
+            if (f->blocks[i] == b) {
+                uint64_t *bits = f->bits + (size_t)n * words;
+                memset(bits, 0, words * sizeof *bits);
+                place_map(f->maps + i * row, f->place, h->n_ff, bits);
+                f->at[n++] = bits;
+            }
+        r = together_order(f->at, n, model_n_ff(h, layer), order, e);
+    }
+    return r;
+}
+
+static int orders_together(struct trace *t, uint32_t *orders, struct err *e)
+{
+    const struct model_hparams *h = &trace_info(t)->h;
+    struct progress bar;
+    struct fired f;
+    int r = fired_new(trace_info(t), &f, e);
+    progress_init(&bar, "ordering neurons by firing together", "layers", (uint64_t)h->n_layers);
+    for (int l = 0; l < h->n_layers && f.tokens > 0 && r == 0; l++) {
+        r = order_together(t, l, &f, orders + (size_t)l * (size_t)model_ffn_blocks(h) * (size_t)h->n_ff, e);
+        progress_add(&bar, 1);
+    }
+    progress_done(&bar);
+    fired_done(&f);
+    return r;
+}
+
+int trace_orders(struct trace *t, enum layout_sort sort, uint32_t **orders, struct hash128 *order_hash, struct err *e)
 {
     const struct model_hparams *h = &trace_info(t)->h;
     int n_blocks = model_ffn_blocks(h), r = 0;
@@ -109,6 +192,8 @@ int trace_orders(struct trace *t, uint32_t **orders, struct hash128 *order_hash,
     if (!r && (!counts || !all))
         r = err_set(e, ERR_NOMEM, "orders of %d layers", h->n_layers);
     free(counts);
+    if (!r && sort == LAYOUT_TOGETHER)
+        r = orders_together(t, all, e);
     if (r < 0) {
         free(all);
         return r;

@@ -5,13 +5,13 @@
  * share their work have none left. On a machine that others use too, that is most of the speed.
  *
  * Workers spin on the word for a few tens of microseconds, longer than the gap between two matrix products of a
- * token, and then sleep on a condition variable; the caller only takes the lock when somebody sleeps. On a
+ * token, and then sleep (futex.h); the caller only takes the lock when somebody sleeps. On a
  * machine with fewer CPUs than workers nobody spins: it would steal the time of those who work.
  *
  * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
  * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
- * two sees the other, and the condition is signalled after the lock was taken that the sleeper holds until it waits. Not under it: who is
- * woken there goes to sleep again, for the lock.
+ * two sees the other, and a sleeper does not sleep on a word that has changed since it looked. The lock, which guards where workers may
+ * run, is free when they are woken: else they would go to sleep again for it.
  * The stores are exchanges, for QEMU 7.2 on x86-64 lets an aarch64 load-acquire overtake a store-release.
  *
  * Linux may wake a worker on the caller's processor and leave both there while another is idle: where processors are few it hardly looks
@@ -21,6 +21,7 @@
 #include "common/base/pool.h"
 
 #include "common/base/cpu.h"
+#include "common/base/futex.h"
 #include "common/base/progress.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ struct worker {
     struct pool *pool;
     pthread_t thread;
     int index;
-    int asleep, kept_off; /* under the lock: in wait_job; the caller's processor is not in its mask */
+    int asleep, kept_off; /* under the lock: in wait_job, not called since; the caller's processor is not in its mask */
     atomic_int look_for;  /* the processor that it was pinned to, where it has not looked since whether it is there; -1: it need not */
 };
 
@@ -72,7 +73,7 @@ struct pool {
     pool_fn *fn; /* NULL: exit */
     void *ctx;
     pthread_mutex_t lock;
-    pthread_cond_t wake, done;
+    atomic_uint wakes;     /* changed with each job that sleepers are woken for */
     /* counters on lines of their own */
     _Alignas(LINE) _Atomic uint64_t job; /* number << 32 | CLOSED | joined */
     _Alignas(LINE) atomic_uint left;     /* workers that are through with the present job */
@@ -154,28 +155,45 @@ void pool_woke(struct pool *p, int worker)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Under the lock. One that is called counts as awake at once, though it may not run for a while: the next job does not call it again. */
+static void set_asleep(struct pool *p, struct worker *w, int asleep)
+{
+    atomic_fetch_add(&p->sleepers, asleep - w->asleep);
+    w->asleep = asleep;
+}
+
 static void wait_job(struct pool *p, struct worker *w, unsigned old)
 {
     if (spin(p, new_job, old))
         return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->sleepers, 1);
-    w->asleep = 1;
-    while (!new_job(p, old))
-        pthread_cond_wait(&p->wake, &p->lock);
-    w->asleep = 0;
+    for (;;) {
+        set_asleep(p, w, 1);
+        const unsigned wakes = atomic_load(&p->wakes);
+        if (new_job(p, old))
+            break;
+        pthread_mutex_unlock(&p->lock);
+        futex_sleep(&p->wakes, wakes);
+        pthread_mutex_lock(&p->lock);
+    }
+    set_asleep(p, w, 0);
     let_anywhere(p, w);
-    atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Under the lock: sleepers are about to be woken. */
-static void keep_sleepers_off(struct pool *p)
+static void wake_sleepers(struct pool *p)
 {
+    pthread_mutex_lock(&p->lock);
     int cpu = places_matter(p) ? note_caller(p) : -1;
-    for (int i = 1; i < p->n_threads && cpu >= 0; i++)
-        if (p->workers[i].asleep)
-            keep_off(p, &p->workers[i], cpu);
+    for (struct worker *w = p->workers + 1; w < p->workers + p->n_threads; w++)
+        if (w->asleep) {
+            set_asleep(p, w, 0);
+            if (cpu >= 0)
+                keep_off(p, w, cpu);
+        }
+    pthread_mutex_unlock(&p->lock);
+    atomic_fetch_add(&p->wakes, 1);
+    futex_wake(&p->wakes, INT_MAX);
 }
 
 /* Join the job that is there: 1, or 0 when it is closed or not this worker's. *number is its number either way. `active` changes only
@@ -216,11 +234,8 @@ static void *work(void *arg)
         atomic_fetch_add(&p->left, 1);
         if (!fn)
             return NULL;
-        if (atomic_load(&p->caller_sleeps)) {
-            pthread_mutex_lock(&p->lock);
-            pthread_mutex_unlock(&p->lock);
-            pthread_cond_signal(&p->done);
-        }
+        if (atomic_load(&p->caller_sleeps))
+            futex_wake(&p->left, 1);
     }
 }
 
@@ -231,24 +246,18 @@ static void start(struct pool *p, pool_fn *fn, void *ctx)
     p->ctx = ctx;
     atomic_store(&p->left, 0);
     atomic_exchange(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
-    if (atomic_load(&p->sleepers) > 0) {
-        pthread_mutex_lock(&p->lock);
-        keep_sleepers_off(p);
-        pthread_mutex_unlock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-    }
+    if (atomic_load(&p->sleepers) > 0)
+        wake_sleepers(p);
 }
 
 static void wait_left(struct pool *p, unsigned joined)
 {
     if (all_left(p, joined) || spin(p, all_left, joined))
         return;
-    pthread_mutex_lock(&p->lock);
     atomic_exchange(&p->caller_sleeps, 1);
-    while (!all_left(p, joined))
-        pthread_cond_wait(&p->done, &p->lock);
+    for (unsigned left = atomic_load(&p->left); left != joined; left = atomic_load(&p->left))
+        futex_sleep(&p->left, left);
     atomic_store(&p->caller_sleeps, 0);
-    pthread_mutex_unlock(&p->lock);
 }
 
 void pool_run(struct pool *p, pool_fn *fn, void *ctx)
@@ -423,8 +432,6 @@ static void stop(struct pool *p, int n_started)
         pthread_join(p->workers[i].thread, NULL);
     if (p->pinned_caller)
         pthread_setaffinity_np(pthread_self(), sizeof p->caller_mask, &p->caller_mask);
-    pthread_cond_destroy(&p->wake);
-    pthread_cond_destroy(&p->done);
     pthread_mutex_destroy(&p->lock);
     free(p->workers);
     free(p);
@@ -445,8 +452,6 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory for a pool of %d threads", n_threads);
     }
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    pthread_cond_init(&p->done, NULL);
     int r = 0, n_started = 1, has_mask = sched_getaffinity(0, sizeof p->caller_mask, &p->caller_mask) == 0;
     atomic_init(&p->job, CLOSED);
     p->cpus = has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN);

@@ -22,6 +22,7 @@
  * buffers are common. */
 #include "runtime/pipeline/scheduler_impl.h"
 
+#include "common/base/futex.h"
 #include "common/base/progress.h"
 #include "common/plan/rest.h"
 
@@ -29,7 +30,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#define SPIN_LOOKS   2000
+#define SPIN_LOOKS   200 /* 3 to 10 us, about what sleeping and being woken costs: who looks for longer loses more than it saves */
 #define TILE_ELEMS   32
 #define JOB_LEAST    (128u << 10) /* of records for a worker, up to SCHEDULE_JOB_BYTES, and so many for each read in flight: */
 #define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
@@ -109,6 +110,18 @@ void scheduler_use(struct scheduler *s, int threads)
     set_spin(s);
 }
 
+/* It is held for less time than sleeping for it takes: who finds it taken looks again for a while, where the C library can. */
+static void init_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+#ifdef __GLIBC__
+    pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+    pthread_mutex_init(lock, &a);
+    pthread_mutexattr_destroy(&a);
+}
+
 struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_queue *q, struct err *e)
 {
     struct scheduler *s = calloc(1, sizeof *s);
@@ -119,9 +132,7 @@ struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_que
     s->c = c;
     s->q = q;
     s->n_threads = c->choice.threads;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
-    pthread_cond_init(&s->wake_coordinator, NULL);
+    init_lock(&s->lock);
     if (!new_passes(s)) {
         scheduler_free(s);
         err_set(e, ERR_NOMEM, "out of memory for the scheduler");
@@ -140,8 +151,6 @@ void scheduler_free(struct scheduler *s)
     if (!s)
         return;
     pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->wake);
-    pthread_cond_destroy(&s->wake_coordinator);
     for (int i = 0; s->pass && i < s->most; i++)
         free(s->pass[i].tiles);
     free(s->pass);
@@ -302,36 +311,40 @@ static uint64_t rows_to_take(const struct pass *p)
  * waits for nobody. */
 static int worth_waking(const struct scheduler *s)
 {
+    const int sleep = s->waiters - s->called;
     uint64_t bytes = 0;
     if (!s->unfinished || s->failed || s->now.complete || prediction_waits(s))
-        return s->waiters;
+        return sleep;
     for (const struct pass *p = s->pass; p < s->pass + s->n_passes && !s->hold; p++)
         bytes += layout_bytes(&p->b.shape->part[p->b.list[LIST_NEURON].part], (uint32_t)rows_to_take(p)) * (uint64_t)p->b.n_tokens;
-    return bytes / SCHEDULE_PIECE_BYTES < (uint64_t)s->waiters ? (int)(bytes / SCHEDULE_PIECE_BYTES) : s->waiters;
+    return bytes / SCHEDULE_PIECE_BYTES < (uint64_t)sleep ? (int)(bytes / SCHEDULE_PIECE_BYTES) : sleep;
 }
 
 void scheduler_changed(struct scheduler *s)
 {
     atomic_fetch_add(&s->version, 1);
     s->wakes_coordinator = s->coordinator_waits;
-    if (s->waiters) {
+    if (s->waiters > s->called) {
         const int n = worth_waking(s);
         s->wakes = n > s->wakes ? n : s->wakes;
     }
 }
 
-/* Who is woken while the lock is held goes to sleep again, for the lock. */
+/* Words change under the lock: who has read one there and does not sleep yet will not. Who is woken while the lock is held goes to sleep
+ * again, for the lock. */
 void scheduler_unlock(struct scheduler *s)
 {
-    const int n = s->wakes, all = n >= s->waiters, coordinator = s->wakes_coordinator;
+    const int n = s->wakes, coordinator = s->wakes_coordinator;
     s->wakes = s->wakes_coordinator = 0;
+    s->called += n;
+    s->coordinator_waits &= !coordinator;
+    atomic_fetch_add(&s->wake, n > 0);
+    atomic_fetch_add(&s->wake_coordinator, coordinator);
     pthread_mutex_unlock(&s->lock);
     if (coordinator)
-        pthread_cond_signal(&s->wake_coordinator);
-    if (n && all)
-        pthread_cond_broadcast(&s->wake);
-    for (int i = 0; i < n && !all; i++)
-        pthread_cond_signal(&s->wake);
+        futex_wake(&s->wake_coordinator, 1);
+    if (n)
+        futex_wake(&s->wake, n);
 }
 
 void scheduler_check_finished(struct pass *p)
@@ -529,12 +542,22 @@ void scheduler_wait(struct scheduler *s, int worker, unsigned seen)
             return;
         pool_relax();
     }
-    int *waits = worker ? &s->waiters : &s->coordinator_waits;
+    atomic_uint *word = worker ? &s->wake : &s->wake_coordinator;
     pthread_mutex_lock(&s->lock);
-    ++*waits;
-    while (atomic_load(&s->version) == seen)
-        pthread_cond_wait(worker ? &s->wake : &s->wake_coordinator, &s->lock);
-    --*waits;
+    s->waiters += worker > 0;
+    while (atomic_load(&s->version) == seen) {
+        const unsigned before = atomic_load(word);
+        s->coordinator_waits |= !worker;
+        pthread_mutex_unlock(&s->lock);
+        futex_sleep(word, before);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (worker) {
+        s->waiters--;
+        s->called -= s->called > 0;
+    } else {
+        s->coordinator_waits = 0;
+    }
     pthread_mutex_unlock(&s->lock);
     pool_woke(s->c->pool, worker);
 }

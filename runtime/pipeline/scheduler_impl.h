@@ -84,9 +84,9 @@ struct scheduler {
     uint64_t stall_ns;    /* owned by the coordinator */
     /* guarded by lock */
     pthread_mutex_t lock;
-    pthread_cond_t wake, wake_coordinator;
-    int waiters, coordinator_waits;   /* workers that sleep; the coordinator does */
-    int wakes, wakes_coordinator;     /* whom scheduler_unlock wakes */
+    atomic_uint wake, wake_coordinator; /* words that workers and the coordinator sleep on */
+    int waiters, called, coordinator_waits; /* workers that sleep; of them, woken and not back yet; the coordinator sleeps, not woken yet */
+    int wakes, wakes_coordinator;     /* whom scheduler_unlock wakes: so many, and whether */
     int busy, unfinished, failed, pressure; /* unfinished: passes */
     struct err first_error; /* of the first failure */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */

@@ -1,8 +1,9 @@
 /* The scheduler without an engine and without arithmetic: which jobs there are, in what order and when, whoever does them and in
  * whatever order they end. Jobs are pretended to: a gate opens for every third neuron or so. */
-#include "runtime/pipeline/scheduler.h"
+#include "runtime/pipeline/scheduler_impl.h"
 
 #include "common/kernels/acts.h"
+#include "common/plan/schedule.h"
 #include "tests/pipeline_sample.h"
 
 #include <pthread.h>
@@ -382,6 +383,102 @@ static void test_threads(void)
     end();
 }
 
+/* ---- who is woken (rule 11) ---- */
+
+enum { SLEEPERS = 3 };
+
+static struct sleepers {
+    pthread_t thread[SLEEPERS + 1];
+    atomic_int back, coordinator_back; /* workers that have come back; whether the coordinator has */
+    unsigned seen;
+} sleepers;
+
+static void *sleep_as(void *arg)
+{
+    const int worker = (int)(intptr_t)arg;
+    scheduler_wait(sc, worker, sleepers.seen);
+    atomic_fetch_add(worker ? &sleepers.back : &sleepers.coordinator_back, 1);
+    return NULL;
+}
+
+static int asleep(void)
+{
+    pthread_mutex_lock(&sc->lock);
+    int n = sc->waiters - sc->called + sc->coordinator_waits;
+    pthread_mutex_unlock(&sc->lock);
+    return n;
+}
+
+/* A coordinator and workers that have found nothing. */
+static void send_to_sleep(void)
+{
+    sleepers.back = sleepers.coordinator_back = 0;
+    sleepers.seen = scheduler_version(sc);
+    for (intptr_t i = 0; i <= SLEEPERS; i++)
+        if (pthread_create(&sleepers.thread[i], NULL, sleep_as, (void *)i))
+            exit(1);
+    for (int i = 0; i < 5000 && asleep() <= SLEEPERS; i++)
+        usleep(1000);
+    usleep(50000); /* from the lock into the kernel */
+}
+
+/* Neurons are ready, of so many bytes, or the layer is over; how many workers that wakes, when all have had the time for it. */
+static int woken_by(uint64_t bytes, int over)
+{
+    const struct layout_part *lp = &s.c.shapes->kind[0].part[0];
+    const int before = sleepers.back;
+    pthread_mutex_lock(&sc->lock);
+    sc->pass[0].ring[LIST_NEURON].rows = (uint32_t)(bytes / lp->record_bytes);
+    sc->unfinished = !over;
+    scheduler_changed(sc);
+    scheduler_unlock(sc);
+    usleep(100000);
+    return sleepers.back - before;
+}
+
+static void wake_up(void)
+{
+    woken_by(0, 1);
+    for (int i = 0; i <= SLEEPERS; i++)
+        pthread_join(sleepers.thread[i], NULL);
+    CHECK(asleep() == 0 && sleepers.back == SLEEPERS && sleepers.coordinator_back == 1);
+}
+
+/* A worker for each whole piece; the coordinator for anything; everybody when the layer is over. */
+static void test_waking(void)
+{
+    const uint64_t piece = SCHEDULE_PIECE_BYTES + 1024;
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 2, .threads = SLEEPERS + 1 }, 0);
+    start(1, 0);
+    sc->pass[0].ring[LIST_NEURON].rows = 0;
+
+    send_to_sleep();
+    CHECK(woken_by(SCHEDULE_PIECE_BYTES / 2, 0) == 0 && sleepers.coordinator_back == 1);
+    CHECK(woken_by(piece, 0) == 1);
+    CHECK(woken_by(piece, 0) == 1);
+    wake_up();
+
+    send_to_sleep();
+    CHECK(woken_by(2 * piece, 0) == 2);
+    wake_up();
+
+    send_to_sleep();
+    sc->hold = 1; /* jobs are withheld */
+    CHECK(woken_by(9 * piece, 0) == 0 && sleepers.coordinator_back == 1);
+    sc->hold = 0;
+    CHECK(woken_by(9 * piece, 0) == SLEEPERS);
+    wake_up();
+
+    send_to_sleep();
+    CHECK(woken_by(0, 1) == SLEEPERS && sleepers.coordinator_back == 1);
+    wake_up();
+
+    sc->unfinished = 1;
+    sc->pass[0].ring[LIST_NEURON].rows = 0;
+    CHECK(drive(2, 1) == 0 && complete(1, 0));
+    end();
+}
+
 int main(void)
 {
     for (int f = 0; f < LAYOUT_FORMS; f++) {
@@ -393,5 +490,6 @@ int main(void)
     test_order();
     test_failure();
     test_threads();
+    test_waking();
     return test_done();
 }

@@ -27,10 +27,11 @@ enum order { EIGHTS,     /* element p of four entries of eight */
 /* Entries of eight elements of two bits: byte lo has the first four, at bits 0, 4, 2 and 6. Of four elements of three bits: at bits 0 and
  * 5 of lo, then of hi. */
 struct book {
-    _Alignas(64) uint8_t lo[1024], hi[1024];
+    _Alignas(64) uint8_t lo[512], hi[512];
 };
-static struct book iq2_xxs_book, iq2_xs_book, iq2_s_book, iq3_xxs_book, iq3_s_book;
-static uint16_t iq1_book[2048 + 2]; /* from the second on: an entry is read as the upper half of a word, too */
+static struct book iq2_xxs_book, iq2_xs_book, iq3_xxs_book, iq3_s_book;
+/* Both bytes in a word, from the second on: an entry is read as the upper half of 32 bits, too. */
+static uint16_t iq1_words[1 + 2048 + 1], iq2_s_words[1 + 1024 + 1];
 
 /* The bytes of an index of six bits: of a pair of elements the first (sign: bit 2 or 3) and the second. */
 struct values {
@@ -54,6 +55,12 @@ static void fill_eights(struct book *to, const uint16_t *from, int n)
         to->lo[i] = spread(from[i]);
         to->hi[i] = spread(from[i] >> 8);
     }
+}
+
+static void fill_words(uint16_t *to, const uint16_t *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[1 + i] = (uint16_t)(spread(from[i]) | spread(from[i] >> 8) << 8);
 }
 
 static void fill_fours(struct book *to, const uint16_t *from, int n)
@@ -83,11 +90,10 @@ static void fill_tables(void)
 {
     fill_eights(&iq2_xxs_book, quant_iq2_xxs_codebook, 256);
     fill_eights(&iq2_xs_book, quant_iq2_xs_codebook, 512);
-    fill_eights(&iq2_s_book, quant_iq2_s_codebook, 1024);
+    fill_words(iq2_s_words, quant_iq2_s_codebook, 1024);
     fill_fours(&iq3_xxs_book, quant_iq3_xxs_codebook, 256);
     fill_fours(&iq3_s_book, quant_iq3_s_codebook, 512);
-    for (int i = 0; i < 2048; i++)
-        iq1_book[1 + i] = (uint16_t)(spread(quant_iq1_codebook[i]) | spread(quant_iq1_codebook[i] >> 8) << 8);
+    fill_words(iq1_words, quant_iq1_codebook, 2048);
     for (int i = 0; i < 64; i++) {
         iq2_values.first[i] = signed_value(quant_iq2_levels[i & 3], i >> 2 & 1);
         iq2_values.second[i] = signed_value(quant_iq2_levels[i >> 4], i >> 3 & 1);
@@ -227,6 +233,37 @@ PRIM void put_eights(struct pair *to, __m512i lo, __m512i hi, __m512i signs, con
     }
 }
 
+/* Two entries of eight, of half a block each; signs of their first two elements at bit 2 of each byte, and of the others. */
+PRIM void gather_eights(struct pair *to, int half, const uint16_t *words, __m512i at, __m512i at1, __m512i signs, __m512i signs1,
+                     const struct values *v)
+{
+    const __m512i one = _mm512_i32gather_epi32(at, (const void *)(words + 1), 2), other = _mm512_i32gather_epi32(at1, (const void *)words, 2);
+    const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, one, other);
+    const __m512i x[2] = { chosen(0x33, both, signs), chosen(0x33, _mm512_srli_epi16(both, 2), signs1) };
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        to->u[4 * half + 2 * i] = byte_of(x[i], v->first);
+        to->u[4 * half + 2 * i + 1] = byte_of(x[i], v->second);
+    }
+}
+
+/* Of an entry the last bits in byte i of q, and those of `mask` beyond from bit `bit` of h on. */
+PRIM __m512i entry_at(__m512i q, __m512i h, int i, int bit, int mask)
+{
+    const __m512i low = i ? _mm512_srli_epi32(q, 8 * (unsigned)i) : q;
+    const __m512i high = bit < 8 ? _mm512_slli_epi32(h, (unsigned)(8 - bit)) : bit > 8 ? _mm512_srli_epi32(h, (unsigned)(bit - 8)) : h;
+    return _mm512_and_si512(_mm512_ternarylogic_epi64(_mm512_set1_epi32(0xff), low, high, 0xca), _mm512_set1_epi32(mask));
+}
+
+/* As fields, any four bits. */
+PRIM __m512i fields_at(__m512i v, int a, int b, int c, int d)
+{
+#define F(k, at) ((uint64_t)((at) & 63) << 8 * k | (uint64_t)((32 + (at)) & 63) << (8 * k + 32))
+    const uint64_t at = F(0, a) | F(1, b) | F(2, c) | F(3, d);
+#undef F
+    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64((long long)at), v);
+}
+
 /* Entries of four: of half a block each; signs: four bytes of each block. */
 PRIM void put_fours(struct pair *to, int half, __m512i lo, __m512i hi, __m512i signs, const struct values *v)
 {
@@ -286,18 +323,11 @@ PAIR(iq2_xs)
 
 PAIR(iq2_s)
 {
-#define QUARTER(i) (i) / 4
-#define BIT(i)     1 << 2 * ((i) % 4)
-    static const _Alignas(64) uint8_t quarter[64] = OF_TWO_ROWS(QUARTER), low[64] = OF_TWO_ROWS(BIT);
-#undef QUARTER
-#undef BIT
-    const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m512i at = _mm512_shuffle_epi8(BOTH(load32x2, iq2_s, qs), order);
-    const __m512i more = _mm512_permutexvar_epi8(load64(quarter), _mm512_castsi128_si512(BOTH(load8x2, iq2_s, qh)));
-    const __mmask64 bit[3] = { _mm512_movepi8_mask(at), _mm512_test_epi8_mask(more, load64(low)),
-                               _mm512_test_epi8_mask(more, _mm512_slli_epi16(load64(low), 1)) };
-    put_eights(to, looked_up(iq2_s_book.lo, 8, at, bit), looked_up(iq2_s_book.hi, 8, at, bit),
-               _mm512_shuffle_epi8(BOTH(load32x2, iq2_s, signs), order), &iq2_values);
+    const __m512i q = BOTH(load32x2, iq2_s, qs), h = _mm512_cvtepu8_epi32(BOTH(load8x2, iq2_s, qh)), signs = BOTH(load32x2, iq2_s, signs);
+    UNROLL
+    for (int half = 0; half < 2; half++)
+        gather_eights(to, half, iq2_s_words, entry_at(q, h, 2 * half, 4 * half, 0x3ff), entry_at(q, h, 2 * half + 1, 4 * half + 2, 0x3ff),
+                   fields(signs, 16 * half - 2, 4), fields(signs, 16 * half, 4), &iq2_values);
     two_scales(to, BOTH(load8x2, iq2_s, scales), 0.125f);
     return halves2(a, b);
 }
@@ -335,29 +365,6 @@ PAIR(iq3_s)
     return halves2(a, b);
 }
 
-/* Of each block an entry: its last bits in byte i of q, three more in h. */
-PRIM __m512i entry_iq1(__m512i q, __m512i h, int i, int step)
-{
-    const int at = i * step - 8;
-    const __m512i low = i ? _mm512_srli_epi32(q, 8 * (unsigned)i) : q;
-    const __m512i high = at < 0 ? _mm512_slli_epi32(h, (unsigned)-at) : at ? _mm512_srli_epi32(h, (unsigned)at) : h;
-    return _mm512_and_si512(_mm512_ternarylogic_epi64(_mm512_set1_epi32(0xff), low, high, 0xca), _mm512_set1_epi32(0x7ff));
-}
-
-/* minus: of two entries of each block, bit 2 of each byte is their eighth's sign */
-PRIM void put_iq1(struct pair *to, int half, __m512i q, __m512i h, int step, __m512i minus)
-{
-    const __m512i a = _mm512_i32gather_epi32(entry_iq1(q, h, 2 * half, step), iq1_book + 1, 2);
-    const __m512i b = _mm512_i32gather_epi32(entry_iq1(q, h, 2 * half + 1, step), iq1_book, 2);
-    const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, a, b);
-    const __m512i x[2] = { chosen(0x33, both, minus), chosen(0x33, _mm512_srli_epi16(both, 2), minus) };
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        to->u[4 * half + 2 * i] = byte_of(x[i], iq1_values.first);
-        to->u[4 * half + 2 * i + 1] = byte_of(x[i], iq1_values.second);
-    }
-}
-
 PRIM __m512i words8x2(const uint8_t *a, const uint8_t *b)
 {
     return _mm512_cvtepu16_epi32(_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)a)),
@@ -367,10 +374,19 @@ PRIM __m512i words8x2(const uint8_t *a, const uint8_t *b)
 PAIR(iq1_s)
 {
     const __m512i q = BOTH(load32x2, iq1_s, qs), h = BOTH(words8x2, iq1_s, qh), minus = fields(h, 13, 0);
-    put_iq1(to, 0, q, h, 3, minus);
-    put_iq1(to, 1, q, h, 3, minus);
+    UNROLL
+    for (int half = 0; half < 2; half++)
+        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 6 * half, 0x7ff), entry_at(q, h, 2 * half + 1, 6 * half + 3, 0x7ff), minus,
+                   minus, &iq1_values);
     to->n[1] = to->n[0] = odd3_times(_mm512_srli_epi32(h, 12), 0.125f);
     return halves2(a, b);
+}
+
+/* quant_iq1_m_d, which is no function to call from here: a register of each vector would be saved. */
+PRIM uint32_t half_iq1_m(const uint8_t *p)
+{
+    const uint64_t s = k_u64(K_AT(iq1_m, p, scales));
+    return (uint32_t)((s >> 12 & 0xf) | (s >> 24 & 0xf0) | (s >> 36 & 0xf00) | (s >> 48 & 0xf000));
 }
 
 PAIR(iq1_m)
@@ -381,17 +397,15 @@ PAIR(iq1_m)
                                             0x0908, 0x0908, 0x0b0a, 0x0b0a, 0x0d0c, 0x0d0c, 0x0f0e, 0x0f0e);
     const __m512i s = _mm512_permutexvar_epi8(words, _mm512_castsi128_si512(BOTH(load8x2, iq1_m, scales)));
     const __m512i n = _mm512_srlv_epi32(s, _mm512_set1_epi64(6ll << 32));
-#define MINUS(i) ((uint64_t)(8 * (i) + 1) * 0x0101 | (uint64_t)(8 * (i) + 5) * 0x01010000)
     UNROLL
     for (int half = 0; half < 2; half++) {
-        const uint64_t at = MINUS(half);
-        put_iq1(to, half, q, h, 4,
-                _mm512_multishift_epi64_epi8(_mm512_set1_epi64((long long)(at | (at + 0x20202020) << 32)), h));
+        const __m512i minus = fields_at(h, 8 * half + 1, 8 * half + 1, 8 * half + 5, 8 * half + 5);
+        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 8 * half, 0x7ff), entry_at(q, h, 2 * half + 1, 8 * half + 4, 0x7ff), minus,
+                   minus, &iq1_values);
     }
-#undef MINUS
     to->n[0] = odd3_times(n, 0.125f);
     to->n[1] = odd3_times(_mm512_srli_epi32(n, 3), 0.125f);
-    return quant_iq1_m_d(a) | (uint32_t)quant_iq1_m_d(b) << 16;
+    return half_iq1_m(a) | half_iq1_m(b) << 16;
 }
 
 /* ---- types without codebooks: their scales are halves ---- */
@@ -563,6 +577,21 @@ PRIM VF add_step(VF acc, VF s[2][2], VF d, const struct ordered *x, int sub)
     return acc;
 }
 
+/* Rows 2 v and 2 v + 1 of a step, T tokens. */
+INLINE uint32_t pair_step(VF s[TILE_T][2][2], int v, const struct tile *a, size_t o, const struct ordered *x, int T, pair_fn *pair, int sub)
+{
+    struct pair p;
+    const uint32_t d = pair(&p, a->row[2 * v] + o, a->row[2 * v + 1] + o);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        const struct ordered *xt = (const void *)((const uint8_t *)x + (size_t)t * a->x_stride);
+        s[t][v][0] = pair_sums(&p, xt, sub, 0);
+        if (sub == 16)
+            s[t][v][1] = pair_sums(&p, xt, sub, 1);
+    }
+    return d;
+}
+
 /* As k_one_q8, of T tokens: n of 0 is a tile. */
 INLINE void vbmi_rows(const struct tile *a, int n, int T, pair_fn *pair, int sub)
 {
@@ -586,17 +615,8 @@ INLINE void vbmi_rows(const struct tile *a, int n, int T, pair_fn *pair, int sub
             else
                 ahead_step(&done, a, o + step, TILE_R);
             ROLLED /* a pair's constants fill the registers */
-            for (int v = 0; v < 2; v++) {
-                struct pair p;
-                d[v] = pair(&p, a->row[2 * v] + o, a->row[2 * v + 1] + o);
-                UNROLL
-                for (int t = 0; t < T; t++) {
-                    const struct ordered *xt = (const void *)((const uint8_t *)x + (size_t)t * a->x_stride);
-                    s[t][v][0] = pair_sums(&p, xt, sub, 0);
-                    if (sub == 16)
-                        s[t][v][1] = pair_sums(&p, xt, sub, 1);
-                }
-            }
+            for (int v = 0; v < 2; v++)
+                d[v] = pair_step(s, v, a, o, x, T, pair, sub);
             const VF half = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)(d[0] | d[1] << 32))));
             UNROLL
             for (int t = 0; t < T; t++)
@@ -666,7 +686,7 @@ OUTER void vbmi_drive(float *out, size_t out_stride, const struct row_list *l, i
                                                   sub, offset };                                                                 \
     static __attribute__((noinline)) void one_##name(const struct tile *a, int n)                                                \
     {                                                                                                                            \
-        vbmi_rows(a, n, 1, pair_##name, sub);                                                                                    \
+        vbmi_rows(a, n, 1, pair_##name, sub);                                                                                     \
     }                                                                                                                            \
     static void t1_##name(const struct tile *a)                                                                                  \
     {                                                                                                                            \

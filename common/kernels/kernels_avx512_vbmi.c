@@ -1,6 +1,6 @@
-/* AVX-512 with VBMI: products of few tokens with the types that are read and not written (kernels_read_impl.h has those of many). Two rows are
- * unpacked together, 256 columns of each, into eight vectors of bytes that vpdpbusd takes: lane b of them (8 + b of the second row) has columns
- * of block b alone, so that its sums need no turning. The activations are put into the same order once a call.
+/* AVX-512 with VBMI: products of few tokens with the types that are read and not written (kernels_read_impl.h has those of many). Two
+ * rows are unpacked together, 256 columns of each, into eight vectors of bytes that vpdpbusd takes: lane b of them (8 + b of row two)
+ * has columns of block b alone, so that its sums need no turning. The activations are put into the same order once a call.
  *
  * Entries of codebooks are found in registers: vpermi2b looks 64 up in 128 bytes, vpermb makes bytes of their elements together with
  * their signs, as an index of six bits. What a byte is too large by is taken from the sums of the activations. Of the largest codebooks
@@ -237,7 +237,8 @@ PRIM void put_eights(struct pair *to, __m512i lo, __m512i hi, __m512i signs, con
 PRIM void gather_eights(struct pair *to, int half, const uint16_t *words, __m512i at, __m512i at1, __m512i signs, __m512i signs1,
                      const struct values *v)
 {
-    const __m512i one = _mm512_i32gather_epi32(at, (const void *)(words + 1), 2), other = _mm512_i32gather_epi32(at1, (const void *)words, 2);
+    const __m512i one = _mm512_i32gather_epi32(at, (const void *)(words + 1), 2);
+    const __m512i other = _mm512_i32gather_epi32(at1, (const void *)words, 2);
     const __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, one, other);
     const __m512i x[2] = { chosen(0x33, both, signs), chosen(0x33, _mm512_srli_epi16(both, 2), signs1) };
     UNROLL
@@ -376,8 +377,8 @@ PAIR(iq1_s)
     const __m512i q = BOTH(load32x2, iq1_s, qs), h = BOTH(words8x2, iq1_s, qh), minus = fields(h, 13, 0);
     UNROLL
     for (int half = 0; half < 2; half++)
-        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 6 * half, 0x7ff), entry_at(q, h, 2 * half + 1, 6 * half + 3, 0x7ff), minus,
-                   minus, &iq1_values);
+        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 6 * half, 0x7ff),
+                      entry_at(q, h, 2 * half + 1, 6 * half + 3, 0x7ff), minus, minus, &iq1_values);
     to->n[1] = to->n[0] = odd3_times(_mm512_srli_epi32(h, 12), 0.125f);
     return halves2(a, b);
 }
@@ -400,8 +401,8 @@ PAIR(iq1_m)
     UNROLL
     for (int half = 0; half < 2; half++) {
         const __m512i minus = fields_at(h, 8 * half + 1, 8 * half + 1, 8 * half + 5, 8 * half + 5);
-        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 8 * half, 0x7ff), entry_at(q, h, 2 * half + 1, 8 * half + 4, 0x7ff), minus,
-                   minus, &iq1_values);
+        gather_eights(to, half, iq1_words, entry_at(q, h, 2 * half, 8 * half, 0x7ff),
+                      entry_at(q, h, 2 * half + 1, 8 * half + 4, 0x7ff), minus, minus, &iq1_values);
     }
     to->n[0] = odd3_times(n, 0.125f);
     to->n[1] = odd3_times(_mm512_srli_epi32(n, 3), 0.125f);
@@ -692,7 +693,8 @@ OUTER void vbmi_drive(float *out, size_t out_stride, const struct row_list *l, i
     {                                                                                                                            \
         one_##name(a, 0);                                                                                                        \
     }                                                                                                                            \
-    static const struct row_tiles row_tiles_##name = { QUANT_##TYPE, t1_##name, t1_##name, tile_2, tile_4, tile_4, .strip = one_##name, .unpack = &vbmi_##name.of }; \
+    static const struct row_tiles row_tiles_##name = { QUANT_##TYPE, t1_##name, t1_##name, tile_2, tile_4, tile_4,               \
+                                                       .strip = one_##name, .unpack = &vbmi_##name.of };                         \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride, int n_rows, const void *x,       \
                             size_t x_stride, int n_tokens, int n_cols)                                                           \
     {                                                                                                                            \

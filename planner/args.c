@@ -104,7 +104,8 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Largest loss of quality by predictors: mean divergence of the next token's distribution from exact "
                   "mode's, as measured in the trace. With --mode auto, the plan is in predicted mode where that is faster; "
                   "without --recall, the plan takes the least recall that stays below it. With --always-resident it is a budget: "
-                  "each layer has a recall of its own, the lower the less of what it reads is lost by it. 0: exact mode.",
+                  "each layer has a recall of its own, the lower the less of what it reads is lost by it. With --mode exact it is a "
+                  "budget for leaving out cold neurons (thermo-profile trace --cold-thresholds). 0: exact mode.",
           .def = "none" },
         { .name = "always-resident", .type = OPT_FLAG, .dest = &a->always_resident,
           .help = "Predicted mode: neurons in memory, of each layer's hot prefix, are always computed, and predictors choose among the "
@@ -305,6 +306,12 @@ static int parse_down_type(const char *text, const struct inputs *in, int *type,
     return ok ? 0 : err_set(e, ERR_USAGE, "--down-type: '%s' is not a type that rows can be stored in here", text);
 }
 
+int args_load_model_of(const char *traces, const char *description, const struct plan *p, struct inputs *out, struct err *e)
+{
+    int r = args_load_model(traces, description, plan_max_batch(p), p->sort, out, NULL, e);
+    return r < 0 ? r : inputs_use_cold(out, p->limits[0].cold_bound, e);
+}
+
 int args_load_model(const char *traces, const char *description, int max_batch, enum layout_sort sort, struct inputs *out,
                     struct notes *notes, struct err *e)
 {
@@ -447,9 +454,11 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     if (a->always_resident && (q->elastic || q->cost == PLAN_COST_PAPER || q->min_tokens_per_s > 0))
         return err_set(e, ERR_USAGE, "--always-resident does not go with %s", q->elastic ? "--elastic: what is in memory differs, and the "
                        "text with it" : q->cost == PLAN_COST_PAPER ? "--cost paper" : "--min-speed: it computes more than what is solved");
-    if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->max_kl >= 0 || a->always_resident))
-        return err_set(e, ERR_USAGE, "--recall, --max-kl, --predictor and --always-resident belong to predicted mode, not to --mode %s",
+    if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->always_resident))
+        return err_set(e, ERR_USAGE, "--recall, --predictor and --always-resident belong to predicted mode, not to --mode %s",
                        plan_mode_name((enum plan_mode)q->mode));
+    if (q->mode == PLAN_DENSE && a->max_kl >= 0)
+        return err_set(e, ERR_USAGE, "--max-kl belongs to predicted and exact mode, not to --mode dense");
     if (q->mode < 0 && a->max_kl < 0 && (a->recall > 0 || a->predictor || a->always_resident))
         return err_set(e, ERR_USAGE, "--recall, --predictor and --always-resident belong to predicted mode: --mode predicted asks for it, "
                                      "and so does --max-kl, where it is faster");
@@ -516,7 +525,7 @@ static int parse_stated(const char *flags, struct inputs_stated *out, struct err
         if (out->router == MODEL_ROUTER_NONE)
             return err_set(e, ERR_USAGE, "--trace-flags: --expert-gating '%s' is neither softmax nor sigmoid", value);
     }
-    out->silenced = flag_of(flags, "--silence", value, sizeof value);
+    out->silenced = flag_of(flags, "--silence", value, sizeof value) || (flags && strstr(flags, "--cold-thresholds"));
     return 0;
 }
 

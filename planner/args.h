@@ -54,6 +54,9 @@ int args_guesser_of(const struct args_guesser *a, const struct args_inputs *in, 
 int args_load_model(const char *traces, const char *description, int max_batch, enum layout_sort sort, struct inputs *out,
                     struct notes *notes, struct err *e);
 
+/* That of a plan, with its cold_bound (inputs_use_cold). */
+int args_load_model_of(const char *traces, const char *description, const struct plan *p, struct inputs *out, struct err *e);
+
 /* What explain, report and check ask for beside a plan: where it came from. Rows for the option table; needed: they are no
  * choice. */
 struct args_origin {

@@ -202,7 +202,7 @@ static int load(const struct options *w, struct plan *p, struct hw *hw, struct i
     if ((r = plan_read(w->plan, p, e)) < 0)
         return r;
     if (w->reprice)
-        return (r = inputs_from_trace(w->traces, plan_max_batch(p), p->sort, in, e)) < 0 ? r : reprice(w, p, hw, in, t, promised, e);
+        return (r = args_load_model_of(w->traces, NULL, p, in, e)) < 0 ? r : reprice(w, p, hw, in, t, promised, e);
     if ((r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
         return r;
     if (w->store && (p->cost == PLAN_COST_PAPER || p->stat != PLAN_TYPICAL))
@@ -210,7 +210,7 @@ static int load(const struct options *w, struct plan *p, struct hw *hw, struct i
                                      "--cost measured over typical figures", w->plan, plan_cost_name(p->cost),
                        plan_stat_name(p->stat));
     if (w->traces)
-        r = inputs_from_trace(w->traces, plan_max_batch(p), p->sort, in, e);
+        r = args_load_model_of(w->traces, NULL, p, in, e);
     /* Whether every figure follows is for thermo-plan check, which replays the trace. */
     return r < 0 ? r : check_belongs(p, w->plan, w->traces ? in : NULL, hw, e);
 }

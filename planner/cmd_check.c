@@ -8,6 +8,7 @@
 #include "planner/check/again.h"
 #include "planner/check/check.h"
 #include "planner/check/proof.h"
+#include "planner/planning/planning_cold.h"
 #include "planner/planning/planning_guesses.h"
 
 #include <stdio.h>
@@ -76,7 +77,7 @@ static int load_and_check(const struct options *w, struct plan *p, struct findin
     if (a->hardware)
         r = args_load_hw_of(a->hardware, a->device, p, &hw, e);
     if (r == 0 && model)
-        r = args_load_model(a->traces, a->description, plan_max_batch(p), p->sort, &in, NULL, e);
+        r = args_load_model_of(a->traces, a->description, p, &in, e);
     if (r == 0)
         r = check_plan_fields(p, w->plan, model ? &in : NULL, a->hardware ? &hw : NULL, &notes, &f->fields, e);
     f->basis = (model ? CHECK_MODEL : 0) | (a->hardware ? CHECK_HARDWARE : 0);
@@ -165,7 +166,7 @@ static int solve_again(const struct options *w, const struct plan *p, struct fin
     }
     f->asked |= w->guesser.draft_plan || w->guesser.mtp ? CHECK_ASKED_GUESSER : 0;
     in.request.prove = w->prove;
-    if ((r = proof_begin(&proof, &in.request, e)) < 0 || (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &again, e)) < 0)
+    if ((r = proof_begin(&proof, &in.request, e)) < 0 || (r = planning_cold_make(&in.request, &in.in, &in.hw, &in.notes, &again, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);
     else if (states_guesses(p) && (r = planning_guesses(&again, &in.in, &in.hw, &who, e)) < 0)
         err_wrap(e, "plan '%s', solved again", w->plan);

@@ -415,7 +415,7 @@ static int run(const struct options *w, struct err *e)
     if (r == 0)
         r = args_load_hw_of(w->from.hardware, w->from.device, &p, &hw, e);
     if (r == 0)
-        r = args_load_model(w->from.traces, w->from.description, l->max_batch, p.sort, &in, NULL, e);
+        r = args_load_model_of(w->from.traces, w->from.description, &p, &in, e);
     if (r == 0)
         r = check_plan(&p, w->plan, &in, &hw, &notes, e);
     if (r == 0)

@@ -39,7 +39,7 @@ static int load(const struct options *w, struct plan *p, struct inputs *in, stru
         r = telemetry_read(i < w->telemetry.n ? w->telemetry.items[i] : w->more[i - w->telemetry.n], t, e);
     if (r < 0 || (r = plan_read(w->plan, p, e)) < 0 || (r = args_load_hw_of(w->from.hardware, w->from.device, p, hw, e)) < 0)
         return r;
-    if ((r = args_load_model(w->from.traces, w->from.description, plan_max_batch(p), p->sort, in, NULL, e)) < 0)
+    if ((r = args_load_model_of(w->from.traces, w->from.description, p, in, e)) < 0)
         return r;
     return check_plan(p, w->plan, in, hw, notes, e);
 }

@@ -13,6 +13,7 @@
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_cold.h"
 #include "planner/planning/planning_guesses.h"
 #include "planner/report/explain.h"
 
@@ -258,7 +259,7 @@ static int make_one(const struct options *w, struct args_inputs *in, const struc
     struct plan p = { 0 };
     int r;
     if ((r = proof_begin(&proof, &in->request, e)) == 0 &&
-        (r = planning_make(&in->request, &in->in, &in->hw, &in->notes, &p, e)) == 0 && (r = finish(&p, w->out, in, who, e)) == 0 &&
+        (r = planning_cold_make(&in->request, &in->in, &in->hw, &in->notes, &p, e)) == 0 && (r = finish(&p, w->out, in, who, e)) == 0 &&
         (r = w->smt2 ? problem_text_of(in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
         (r = plan_write(&p, w->out, e)) == 0 && w->smt2)
         r = file_replace(w->smt2, stated, stated_len, e);

@@ -12,6 +12,7 @@
 #include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
 #include "profiler/trace/recorder.h"
+#include "profiler/trace/cold.h"
 #include "profiler/trace/thresholds.h"
 
 #include <stdio.h>
@@ -48,7 +49,7 @@ struct options {
     double share;                /* of neurons to be silent; 0: no thresholds */
     uint64_t memory, floor;      /* of the plan to come: a limit, or 0; the least that any has */
     int context, purpose;
-    int act, act_type, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
+    int act, act_type, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n, cold;
 };
 
 static int parse_shard(struct options *o, struct err *e)
@@ -106,6 +107,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           "make neurons silent whose gates are small, this share of them for a token (40%), by a threshold for each: a model whose "
           "activation gives no zeros is then planned and run as a sparse one, at a loss that 'thermo-profile silence' states.",
           .def = "none" },
+        { "cold-thresholds", 0, OPT_FLAG, &o->cold, NULL,
+          "of a model with ReLU: a threshold for each neuron, and what leaving those that are not in memory out below them saves and "
+          "loses, for 'thermo-plan solve --mode exact --max-kl'.", .def = NULL },
         { "silence-tokens", 0, OPT_U64, &o->silence_tokens, "N", "thresholds follow from the corpus's first N tokens.", .def = "4096",
           .min = 1, .max = 1e9 },
         { "memory", 0, OPT_SIZE, &o->memory, "SIZE", "the limit that is planned for: where it is below the floor, which the model's "
@@ -133,6 +137,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         return r;
     if (n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; prompts are given with --prompts FILE", argv[1]);
+    if (o->silence && o->cold)
+        return err_set(e, ERR_USAGE, "--silence is for models whose activation gives no zeros, --cold-thresholds for "
+                                     "those with ReLU: give one");
     if (o->silence && (r = thresholds_share(o->silence, "--silence", &o->share, e)) < 0)
         return r;
     return parse_shard(o, e);
@@ -278,7 +285,7 @@ static void say_left(const struct options *o, struct err *e)
         err_wrap(e, "'%s' was not made, and nothing of it was kept", o->out);
 }
 
-static int run(const struct options *o, const struct model *m, const struct corpus *c, const char *tier, struct err *e)
+static int run(const struct options *o, const struct model *m, const struct corpus *c, const float *cold, const char *tier, struct err *e)
 {
     struct recorder *t = NULL;
     struct pool *pool = NULL;
@@ -289,6 +296,7 @@ static int run(const struct options *o, const struct model *m, const struct corp
         (r = recorder_new(m, c, tier, pool_threads(pool), o->act_type == ACT_TYPE_Q8, &t, e)) < 0 ||
         (r = file_free_bytes(o->out, &free_bytes, e)) < 0)
         goto out;
+    recorder_cold(t, cold);
     if (o->dry_run) {
         r = dry_run(t, pool, o, free_bytes, e);
         goto out;
@@ -313,10 +321,10 @@ out:
 
 /* The model again, with thresholds: from the first tokens of the whole corpus, so that all shards have the same. */
 static int silence(const struct options *o, const struct corpus_options *corpus, const struct tokenizer *tok, struct gguf *g,
-                   struct model **m, struct err *e)
+                   struct model **m, struct cold *cold, struct err *e)
 {
     struct corpus_options co = *corpus;
-    struct corpus *c = NULL;
+    struct corpus *c = NULL, *few = NULL;
     struct thresholds *t = NULL;
     struct pool *pool = NULL;
     size_t n = (size_t)(*m)->h.n_layers * (size_t)(*m)->h.n_ff;
@@ -326,18 +334,26 @@ static int silence(const struct options *o, const struct corpus_options *corpus,
     int r = at ? 0 : err_set(e, ERR_NOMEM, "thresholds");
     if (r == 0 && !o->dry_run && (r = corpus_read(&co, tok, (*m)->h.n_vocab, &c, e)) == 0 &&
         (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = gguf_expect(g, NULL, NULL, e)) == 0 && /* what will be hashed */
-        (r = thresholds_new(*m, c, pool, &t, e)) == 0)
+        !o->cold && (r = thresholds_new(*m, c, pool, &t, e)) == 0)
         thresholds_at(t, o->share, at);
+    co.max_tokens = co.max_tokens < COLD_QUALITY_TOKENS ? co.max_tokens : COLD_QUALITY_TOKENS;
+    if (r == 0 && o->cold && !o->dry_run && (r = corpus_read(&co, tok, (*m)->h.n_vocab, &few, e)) == 0 &&
+        (r = cold_new(*m, c, few, pool, cold, e)) == 0)
+        memcpy(at, cold->thresholds, n * sizeof *at);
     if (r == 0) {
         struct model_given given = model_as(&(*m)->h);
         given.thresholds = at;
         model_close(*m);
         *m = NULL;
         r = model_open(g, &given, m, e);
+        if (r == 0 && !(o->cold ? (*m)->h.cold_thresholds : (*m)->h.thresholds)) /* of a dry run, which makes none */
+            r = err_set(e, ERR_UNSUPPORTED, "'%s': thresholds of %s", o->model,
+                        o->cold ? "cold neurons: they need a gate with ReLU" : "neurons: its activation gives exact zeros already");
     }
     thresholds_free(t);
     pool_free(pool);
     corpus_free(c);
+    corpus_free(few);
     free(at);
     return r;
 }
@@ -350,7 +366,7 @@ static int ask_floor(struct options *o, const struct model_given *given, struct 
     struct gguf *g = NULL;
     char size[24];
     int r = m ? gguf_open(o->model, &g, e) : err_set(e, ERR_NOMEM, "out of memory for the model's facts");
-    if (r == 0 && (r = floor_model_of(g, given, o->silence != NULL, m, e)) == 0) {
+    if (r == 0 && (r = floor_model_of(g, given, o->silence || o->cold, m, e)) == 0) {
         o->context = floor_context(&m->budget.h, o->context);
         const struct floor_ask a = { o->memory, o->context, .max_batch = 1, .kv_type = KV_F16, .purpose = (enum plan_purpose)o->purpose };
         r = floor_ask(m, &any, &a, &o->floor, e);
@@ -372,6 +388,7 @@ int cmd_trace(int argc, char **argv)
     struct model *m = NULL;
     struct tokenizer *tok = NULL;
     struct corpus *c = NULL;
+    struct cold cold = { 0 };
     char said[512];
     unsigned mask;
     int r = parse(&o, argc, argv, &e);
@@ -407,12 +424,13 @@ int cmd_trace(int argc, char **argv)
                                        .samples = o.samples,
                                        .shard = o.shard_i,
                                        .n_shards = o.shard_n };
-    if (o.silence && (r = silence(&o, &co, tok, g, &m, &e)) < 0)
+    if ((o.silence || o.cold) && (r = silence(&o, &co, tok, g, &m, &cold, &e)) < 0)
         goto out;
     if ((r = corpus_read(&co, tok, m->h.n_vocab, &c, &e)) == 0)
-        r = run(&o, m, c, kernels->name, &e);
+        r = run(&o, m, c, cold.curves, kernels->name, &e);
 out:
     corpus_free(c);
+    cold_done(&cold);
     tokenizer_close(tok);
     model_close(m);
     gguf_close(g);

@@ -248,7 +248,7 @@ static int store(const struct run *q, const int32_t *ids, struct err *e)
         return r;
     r = err_set(e, ERR_MISMATCH, "plan '%s' has changed meanwhile: nothing is stored in it", path);
     for (int i = 0; i < p.n_limits; i++)
-        if (p.limits[i].memory_bytes == q->s->limit.memory_bytes && p.limits[i].mode == PLAN_PREDICTED) {
+        if (p.limits[i].memory_bytes == q->s->limit.memory_bytes && p.limits[i].mode == q->s->limit.mode) {
             p.limits[i].quality = (struct plan_quality){ .tokens = t->scored, .window = q->a->ctx, .kl_mean = t->kl / n,
                 .kl_max = t->kl_max, .top1 = (double)t->same / n, .ppl_ratio = exp((t->nll - t->exact_nll) / n),
                 .text = hash_128(ids, (size_t)t->windows * (size_t)q->a->ctx * sizeof *ids) };
@@ -310,9 +310,9 @@ int cmd_perplexity(int argc, char **argv)
     a.setup.beside_what = "the text";
     if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0) {
         a.ctx = a.ctx ? a.ctx : s.config.choice.context;
-        if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)
-            r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode; this is %s mode: pass --mode predicted",
-                        plan_mode_name(s.config.mode));
+        if (a.against >= 0 && !engine_approximates(&s.config))
+            r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode, or a plan whose cold neurons may be left out; this is %s "
+                        "mode: pass --mode predicted", plan_mode_name(s.config.mode));
         else if (a.store && (s.other || s.config.act_q8 != s.limit.act_q8 || s.config.choice.kv_type != s.limit.kv_type))
             r = err_set(&e, ERR_USAGE, "--store keeps what the plan loses: it goes without another --mode, --kv or --act than the "
                         "plan's and without another accelerator");

@@ -53,6 +53,10 @@ int identity_of(const struct setup *s, struct hash128 *pack, struct hash128 *how
             hash_update(h, c->recalls, (size_t)s->pack->h.n_layers * sizeof c->recalls[0]);
         hash_update(h, c->always, (size_t)s->pack->h.n_layers * sizeof c->always[0]);
     }
+    if (c->cold_bound > 0) {
+        hash_update(h, &c->cold_bound, sizeof c->cold_bound);
+        hash_update(h, c->always, (size_t)s->pack->h.n_layers * sizeof c->always[0]);
+    }
     if (c->accel.accel)
         hash_engine(h, s);
     *how = hash_final128(h);

@@ -104,6 +104,8 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
                   s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
     if (s->config.mode == PLAN_PREDICTED)
         print_json_to(f, ",\"recall\":%.6g", s->config.recall);
+    if (s->config.cold_bound > 0)
+        print_json_to(f, ",\"cold_bound\":%.6g", s->config.cold_bound);
     print_json_to(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io ? io->backend->name : "none",
                   io && io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
                   cache_policy_name(s->config.policy), setup_depth(s));

@@ -280,6 +280,13 @@ static int take_predictors(struct setup *s, struct err *e)
 {
     struct engine_config *c = &s->config;
     s->other = c->mode != s->limit.mode;
+    if (c->mode == PLAN_EXACT && s->limit.mode == PLAN_EXACT && s->limit.cold_bound > 0) {
+        if (!s->pack->h.cold_thresholds)
+            return err_set(e, ERR_MISMATCH, "plan '%s' leaves cold neurons out by their thresholds, and '%s' has none", s->args.plan,
+                           s->args.model);
+        c->cold_bound = s->limit.cold_bound;
+        c->always = s->always;
+    }
     if (c->mode != PLAN_PREDICTED)
         return s->args.recall > 0 ? err_set(e, ERR_USAGE, "--recall belongs to predicted mode; this is %s mode",
                                             plan_mode_name(c->mode))

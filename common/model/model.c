@@ -222,7 +222,7 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     if (r < 0)
         goto fail;
     if ((r = model_split(g, &m->h, e)) < 0 ||
-        (m->h.thresholds && (r = take_thresholds(g, &m->h, given ? given->thresholds : NULL, e)) < 0))
+        ((m->h.thresholds || m->h.cold_thresholds) && (r = take_thresholds(g, &m->h, given ? given->thresholds : NULL, e)) < 0))
         goto fail;
     m->layer = calloc((size_t)model_depth(&m->h), sizeof *m->layer);
     if (!m->layer) {

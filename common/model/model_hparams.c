@@ -804,12 +804,15 @@ static void read_tied(struct reader *rd, struct model_hparams *h)
 
 static void read_thresholds(struct reader *rd, const struct model_given *given, struct model_hparams *h)
 {
-    static const char key[] = "thermocline.thresholds";
-    int there = 0, r = rd->r < 0 ? rd->r : gguf_get_bool(rd->g, key, &there, rd->e);
-    h->thresholds = there || given->thresholds;
-    const char *why = !h->thresholds ? NULL
+    static const char key[] = "thermocline.thresholds", cold_key[] = "thermocline.cold_thresholds";
+    int there = 0, cold = 0, relu = h->act == MODEL_ACT_RELU, r = rd->r < 0 ? rd->r : gguf_get_bool(rd->g, key, &there, rd->e);
+    r = r < 0 ? r : gguf_get_bool(rd->g, cold_key, &cold, rd->e);
+    h->thresholds = there || (given->thresholds && !relu);
+    h->cold_thresholds = cold || (given->thresholds && relu);
+    const char *why = !h->thresholds && !h->cold_thresholds ? NULL
                       : h->n_experts > 0 ? "experts are sparse by themselves: silencing neurons inside them costs more than it saves"
                       : h->ffn_up == MODEL_FFN_UP_UNGATED ? "its FFN has no gate that says what is silent before Up is computed"
+                      : h->cold_thresholds ? (relu && !h->thresholds ? NULL : "those of cold neurons alone need a gate with ReLU")
                       : h->act == MODEL_ACT_SILU || h->act == MODEL_ACT_GELU ? NULL : "its activation gives exact zeros already";
     if (r >= 0 && why)
         r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': thresholds of neurons: %s", gguf_name(rd->g), why);
@@ -930,6 +933,8 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
         r = gguf_writer_str(w, "thermocline.router", model_router_name(h->router), e);
     if (r == 0 && h->thresholds)
         r = gguf_writer_bool(w, "thermocline.thresholds", 1, e);
+    if (r == 0 && h->cold_thresholds)
+        r = gguf_writer_bool(w, "thermocline.cold_thresholds", 1, e);
     if (r == 0 && (r = gguf_writer_str(w, "thermocline.hidden_act", model_act_name(h->act), e)) == 0 &&
         (r = gguf_writer_bool(w, "thermocline.tied_output", h->tied_output, e)) == 0)
         r = gguf_writer_blob(w, out, len, e);

@@ -91,7 +91,7 @@ static void act_some(void *ctx, int begin, int end, int worker)
         forward_add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, b->expert, f->n_ff), f->n_ff);
         if (probe && probe->gates)
             probe->gates(probe->ctx, b->expert, tokens[t - begin], gate, up);
-        if (f->w[MODEL_FFN_THRESHOLD])
+        if (f->h->thresholds)
             nn_silence(gate, f->w[MODEL_FFN_THRESHOLD], (int)f->n_ff, f->h->act);
         if (f->run->on_layer)
             record_bits(f, gate, up, row_of(b, t));

@@ -344,6 +344,7 @@ const char *plan_elastic_differs(const struct plan *p, const struct plan_limit *
 {
     size_t n = (size_t)p->n_layers;
     return a->mode != b->mode ? "mode" : !plan_same_recall(p, a, b) ? "recall" :
+           a->cold_bound < b->cold_bound || a->cold_bound > b->cold_bound ? "cold_bound" :
            memcmp(a->predictor, b->predictor, n) ? "predictors" : memcmp(a->always, b->always, n * sizeof *a->always) ? "exempt" :
            a->act_q8 != b->act_q8 ? "act" : a->context != b->context ? "context" : a->kv_type != b->kv_type ? "kv" :
            a->purpose != b->purpose ? "for" : a->max_batch != b->max_batch ? "max_batch" :
@@ -437,6 +438,9 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
                     (unsigned long long)l->floor_bytes, (unsigned long long)l->account_bytes);
     if (l->mode != PLAN_PREDICTED && l->recall != 0)
         return rule(name, e, "limits[%d].recall is %g in %s mode; it belongs to predicted mode", li, l->recall,
+                    plan_mode_name(l->mode));
+    if (l->cold_bound > 0 && l->mode != PLAN_EXACT)
+        return rule(name, e, "limits[%d].cold_bound is %g in %s mode; it belongs to exact mode", li, l->cold_bound,
                     plan_mode_name(l->mode));
     if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
         return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,

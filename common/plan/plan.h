@@ -227,7 +227,9 @@ struct plan_limit {
     enum plan_mode mode;
     signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/model/predict.h), or -1: this layer
                                  * runs exactly */
-    uint32_t *always;           /* [n_layers], predicted mode: the first so many neurons of each block are always
+    double cold_bound;          /* exact mode, models with cold thresholds: where leaving a neuron beyond the first `always` out loses at
+                                 * most so many nats for a token, it is left out; 0: none is */
+    uint32_t *always;           /* [n_layers], predicted mode, and with a cold_bound: the first so many neurons of each block are always
                                  * computed, whole clusters or n_ff: so hot that predicting costs more than it saves */
     double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
                                  * this recall is used, or its greatest recall; else 0 */

@@ -301,6 +301,9 @@ static const struct plan_field limit_fields[] = {
     OBJECTS("batches", batch_table, plan_limit, batches, n_batches, "Ascending by batch.", .longest = PLAN_MAX_BATCHES,
             .start = start_batches, .last = 1),
     CLASSES("classes", plan_limit, classes, n_classes, "Compute threads by core class, fastest class first.", ALWAYS),
+    ROW("cold_bound", PLAN_EXACT_REAL, plan_limit, cold_bound, PLAN_BY_SOLVING, "Exact mode, models with cold thresholds t: neurons beyond "
+        "exempt count as silent where their gate is below sqrt(cold_bound) t, which loses at most so many nats for a neuron and token. "
+        "Prompts are computed without. Absent: 0, none.", OPTIONAL, .up_to = 1),
     ROW("cold_policy", PLAN_NAME, plan_limit, policy, PLAN_BY_FIGURES, NULL, POLICY),
     ROW("context", PLAN_WHOLE, plan_limit, context, PLAN_BY_MODEL, "KV positions per sequence.", .least = 1, .most = MODEL_MAX_CONTEXT),
     WITHIN("elastic", elastic, plan_limit, elastic, "Limits between which a running model moves (thermo-run --elastic), in plans of solve "
@@ -308,8 +311,8 @@ static const struct plan_field limit_fields[] = {
            "accounts have the most threads, lanes, reads in flight and the longest reads of any of them, which are these. Absent: such a "
            "limit is left for none.", OPTIONAL, .has = has_group),
     EACH("exempt", PLAN_WHOLE, plan_limit, always, PLAN_BY_FIGURES, "Predicted mode: per layer, how many of the first neurons of its "
-               "FFN, or of each expert, are always computed. Whole clusters or n_ff. Other modes: empty.",
-               .many = PLAN_BY_PREDICTED_LAYER, .most = UINT32_MAX - 1, .last = 1),
+               "FFN, or of each expert, are always computed. Whole clusters or n_ff. Exact mode with a cold_bound: those that it "
+               "does not bear on. Else empty.", .many = PLAN_BY_ALWAYS_LAYER, .most = UINT32_MAX - 1, .last = 1),
     ROW("for", PLAN_NAME, plan_limit, purpose, PLAN_BY_MODEL, "What runs by it. For others than generate account_bytes and floor_bytes "
         "have what a conversation, or requests, or a server take beside the model. Absent: generate.", OPTIONAL, .names = purpose_name,
         .most = PLAN_PURPOSES - 1),
@@ -601,6 +604,7 @@ int plan_dims(const struct plan_field *f, const struct plan *p, const void *obje
     case PLAN_ONE: return 0;
     case PLAN_ACCEPTANCE: return dims[0] = PLAN_ACCEPTANCES, 1;
     case PLAN_BY_PREDICTED_LAYER: return dims[0] = l->mode == PLAN_PREDICTED ? p->n_layers : 0, 1;
+    case PLAN_BY_ALWAYS_LAYER: return dims[0] = l->mode == PLAN_PREDICTED || l->cold_bound > 0 ? p->n_layers : 0, 1;
     case PLAN_BY_LAYER:
     case PLAN_SET: return dims[0] = p->n_layers, 1;
     case PLAN_COLD: return dims[0] = p->n_layers, dims[1] = p->n_parts, 2;

@@ -24,6 +24,7 @@ enum plan_many {
     PLAN_ASCENDING,             /* likewise, and each number is above the one before */
     PLAN_BY_LAYER,              /* pointers: [n_layers] */
     PLAN_BY_PREDICTED_LAYER,    /* in predicted mode, else none */
+    PLAN_BY_ALWAYS_LAYER,       /* there and with a cold_bound, else none */
     PLAN_COLD,                  /* [n_layers][n_parts] */
     PLAN_HOT,                   /* [n_layers][n_blocks][n_parts] */
     PLAN_SET                    /* flags by layer, of which the set ones are listed */

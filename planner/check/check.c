@@ -7,6 +7,7 @@
 #include "planner/check/alternatives.h"
 #include "planner/check/compare.h"
 #include "planner/check/operating_points.h"
+#include "planner/planning/planning_cold.h"
 #include "planner/planning/planning.h"
 #include "planner/planning/planning_account.h"
 #include "planner/planning/planning_alternatives.h"
@@ -380,6 +381,27 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     return r;
 }
 
+/* A bound bears on what is not in hot prefixes, and keeps what was asked for. */
+static int check_cold(const struct plan *p, const char *name, int li, const struct inputs *in, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    if (!(l->cold_bound > 0))
+        return 0;
+    if (!in->cold || l->cold_bound < in->cold_bound || l->cold_bound > in->cold_bound)
+        return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d].cold_bound is %g, for which the model's losses are not known", name, li,
+                       l->cold_bound);
+    for (int k = 0; k < p->n_layers; k++) {
+        uint32_t hot = plan_hot(p, &l->batches[0], k, 0, p->n_parts - 1);
+        if (l->always[k] != hot)
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d].exempt[%d] is %u; the hot prefix has %u", name, li, k,
+                           l->always[k], hot);
+    }
+    double kl = planning_cold_kl(in, l);
+    return !(p->request.max_kl >= 0) || kl <= p->request.max_kl ? 0 :
+           err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d].cold_bound of %g nats loses %g nats a token; max_kl is %g", name, li,
+                   l->cold_bound, kl, p->request.max_kl);
+}
+
 /* Limits of one mode, policy and set of predictors share a problem: those that share that of limit `first`, if it is
  * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
  * through common/plan/cache. */
@@ -405,7 +427,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         return err_wrap(e, "plan '%s': limits[%d]", name, first);
     for (int i = 0; i < n && r == 0; i++) {
         int at = (int)(limits[i] - p->limits);
-        if ((r = check_batches(p, name, at, e)) == 0)
+        if ((r = check_batches(p, name, at, e)) == 0 && (r = check_cold(p, name, at, in, e)) == 0)
             r = check_memory(&pr, p, name, at, e);
         if (r == 0 && hw && !repricing)
             r = check_load(&pr, p, name, at, e);

@@ -58,6 +58,7 @@ void inputs_done(struct inputs *in)
     free(in->position);
     free(in->predictors);
     free(in->loss);
+    free(in->cold);
     list_cache_free(in->lists);
     free(in->quantiles);
     free(in->shifts);

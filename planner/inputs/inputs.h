@@ -130,6 +130,9 @@ struct inputs {
     int n_loss_targets;                         /* 0: not measured */
     double loss_target[INPUTS_POINTS];          /* recalls, ascending */
     struct inputs_loss *loss;                   /* [PREDICT_INPUTS][n_layers], or NULL */
+    /* Neurons that may be left out where they are not in memory, of traces with cold thresholds; else NULL. By pack position: */
+    float *cold;                                /* [n_layers][n_ff][2][levels], as trace_cold gives them */
+    double cold_bound;                          /* which lists are made with (inputs_use_cold); 0: none */
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
@@ -162,6 +165,10 @@ int inputs_alloc_predictors(struct inputs *in, struct err *e);
 struct trace;
 int inputs_predictors_from_trace(struct inputs *in, const struct trace *t, struct err *e);
 
+/* Fill in->cold, where the trace has it; positions are known. Leave in lists of a layer's firing neurons what is kept at in->cold_bound. */
+int inputs_cold_from_trace(struct inputs *in, struct trace *t, struct err *e);
+int inputs_cold_thin(const struct inputs *in, int layer, struct inputs_steps *s, struct err *e);
+
 /* Prefix sums, in pack order, of counts[n_ff] of neurons over n_steps steps: expected firings of a step. position[n_ff]: where they are. */
 void inputs_fill_curve(struct inputs_curve *c, const uint64_t *counts, const uint32_t *position, int n_ff, double n_steps);
 
@@ -181,6 +188,14 @@ void inputs_consecutive_done(struct inputs *out); /* accepts a zeroed one */
 
 /* Everything but the maps is read here. max_batch: curves for all sizes up to it. sort: how packs of this trace order neurons. */
 int inputs_from_trace(const char *path, int max_batch, enum layout_sort sort, struct inputs *out, struct err *e);
+
+/* From now on what steps gives has of each neuron only those firings that are kept at a bound of so many nats (a plan's cold_bound); which,
+ * is drawn, the same every time. 0: all. ERR_MISMATCH where nothing is known of that, ERR_NOMEM. */
+int inputs_use_cold(struct inputs *in, double bound, struct err *e);
+
+/* Share of a neuron's firings that are kept at a bound; nats of a token that all neurons of a layer from position `from` on lose. */
+double inputs_cold_kept(const struct inputs *in, int layer, uint32_t position, double bound);
+double inputs_cold_loss(const struct inputs *in, int layer, uint32_t from, double bound);
 
 void inputs_done(struct inputs *in); /* accepts a zeroed one */
 

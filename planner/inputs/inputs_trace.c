@@ -268,8 +268,13 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
     const uint32_t fired[2] = { 0, (uint32_t)layer };
     struct hash128 key = hash_128(fired, sizeof fired);
     int r = list_cache_get(in->lists, key, total, out, e);
-    if (r == 0 && (r = read_steps(in, layer, total, out, e)) == 0)
+    if (r == 0 && (r = read_steps(in, layer, total, out, e)) == 0) {
+        if ((r = inputs_cold_thin(in, layer, out, e)) < 0) {
+            inputs_steps_done(out);
+            return r;
+        }
         list_cache_add(in->lists, key, out);
+    }
     return r < 0 ? r : 0;
 }
 
@@ -359,7 +364,8 @@ int inputs_from_trace(const char *path, int max_batch, enum layout_sort sort, st
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
         (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0 ||
-        (r = inputs_predictors_from_trace(&in, t, e)) < 0 || (r = inputs_memoise(&in, e)) < 0) {
+        (r = inputs_cold_from_trace(&in, t, e)) < 0 || (r = inputs_predictors_from_trace(&in, t, e)) < 0 ||
+        (r = inputs_memoise(&in, e)) < 0) {
         inputs_done(&in);
         return r;
     }

@@ -239,7 +239,7 @@ int predictor_layer_edges(const struct model *m, int layer, float **out, struct 
     const struct gguf_tensor *t = m->layer[layer][MODEL_FFN_THRESHOLD]; /* F32 of n_ff elements: model_open saw to it */
     size_t n = (size_t)model_n_ff(&m->h, layer);
     *out = NULL;
-    if (!t)
+    if (!t || !m->h.thresholds)
         return 0;
     float *own = malloc(n * sizeof *own);
     *out = malloc(n * PREDICTOR_EDGES * sizeof **out);

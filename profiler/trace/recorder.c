@@ -25,6 +25,7 @@ enum { CHUNK_TOKENS = 4096 };
 struct recorder {
     const struct model *m;
     const struct corpus *c;
+    const float *cold;         /* NULL: there are none */
     struct trace_info info;
     int threads, max_len;
     struct hash128 *tensor_hashes;
@@ -461,6 +462,12 @@ static int write_thresholds(const struct recorder *t, struct trace_writer *w, in
     return r < 0 || !x ? r : trace_writer_append(w, TRACE_SET_THRESHOLDS, layer, (uint64_t)t->info.h.n_ff, buf, e);
 }
 
+static int write_cold(const struct recorder *t, struct trace_writer *w, int layer, struct err *e)
+{
+    size_t n_ff = (size_t)t->info.h.n_ff;
+    return t->cold ? trace_writer_append(w, TRACE_SET_COLD, layer, n_ff, t->cold + (size_t)layer * n_ff * 2 * TRACE_COLD_LEVELS, e) : 0;
+}
+
 static int write_corpus(const struct recorder *t, struct trace_writer *w, struct err *e)
 {
     const struct corpus *c = t->c;
@@ -500,6 +507,7 @@ static int write_trace(struct recorder *t, const char *out, int gzip, struct has
         for (int k = 0; k < N_COPIED && !r; k++)
             r = copy_rows(t, w, l, k, buf, buf_bytes, e);
         r = r < 0 ? r : write_thresholds(t, w, l, buf, e);
+        r = r < 0 ? r : write_cold(t, w, l, e);
         progress_add(&p, 1);
     }
     if (!r)
@@ -544,6 +552,11 @@ static int check_records(const struct recorder *t, struct err *e)
             return err_set(e, ERR_FORMAT, "the state of the interrupted run holds a chunk that is not of this run");
     }
     return 0;
+}
+
+void recorder_cold(struct recorder *t, const float *curves)
+{
+    t->cold = curves;
 }
 
 int recorder_run(struct recorder *t, struct pool *pool, const char *out, int resume, int gzip, uint64_t *resumed_tokens,

@@ -30,6 +30,9 @@ void recorder_free(struct recorder *t); /* accepts NULL */
 
 void recorder_sizes(const struct recorder *t, struct recorder_sizes *out);
 
+/* f32[n_layers][n_ff][2][TRACE_COLD_LEVELS], borrowed: what trace_cold will give; for a model with cold thresholds. */
+void recorder_cold(struct recorder *t, const float *curves);
+
 /* Hash the model's tensors (reads the whole file). Before recorder_run. */
 int recorder_identify(struct recorder *t, struct err *e);
 

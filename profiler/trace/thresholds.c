@@ -113,22 +113,21 @@ static void count_sweep(void *ctx, int begin, int end, int worker)
             c->own[worker][bin_of(quant_f16_to_f32(c->act[t * n + i]) * unit[i])]++;
 }
 
-/* |down_i| of all neurons of a layer. */
-static int down_norms(struct collect *c, int layer, float *out, struct err *e)
+int thresholds_norms(const struct model *m, int layer, float *out, struct err *e)
 {
-    const struct gguf_tensor *t = c->m->layer[layer][MODEL_FFN_DOWN];
+    const struct gguf_tensor *t = m->layer[layer][MODEL_FFN_DOWN];
     const struct quant_traits *q = quant_traits(t->type);
-    size_t n = n_ff_of(c), len = (size_t)t->dims[0];
+    size_t n = (size_t)model_n_ff(&m->h, layer), len = (size_t)t->dims[0];
     uint8_t *raw = malloc((size_t)t->row_bytes);
     float *row = malloc(len * sizeof *row);
     double *sum = calloc(n, sizeof *sum);
     int r = raw && row && sum ? 0 : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
     for (uint64_t k = 0; k < t->dims[1] && r == 0; k++) {
-        if ((r = gguf_read(c->m->gguf, t, k * t->row_bytes, raw, (size_t)t->row_bytes, e)) < 0)
+        if ((r = gguf_read(m->gguf, t, k * t->row_bytes, raw, (size_t)t->row_bytes, e)) < 0)
             break;
         q->dequant(row, raw, len);
         for (size_t i = 0; i < len; i++)
-            sum[c->m->h.down_by_neuron ? k : i] += (double)row[i] * (double)row[i];
+            sum[m->h.down_by_neuron ? k : i] += (double)row[i] * (double)row[i];
     }
     for (size_t i = 0; i < n && r == 0; i++)
         out[i] = (float)sqrt(sum[i]);
@@ -139,7 +138,7 @@ static int down_norms(struct collect *c, int layer, float *out, struct err *e)
 static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
 {
     struct collect *c = ctx;
-    int r = down_norms(c, l->layer, unit_of(c), e);
+    int r = thresholds_norms(c->m, l->layer, unit_of(c), e);
     if (r < 0)
         return r;
     memset(c->own, 0, (size_t)pool_threads(c->pool) * sizeof *c->own);
@@ -152,7 +151,7 @@ static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
     return 0;
 }
 
-static int longest(const struct corpus *c)
+int thresholds_longest(const struct corpus *c)
 {
     uint64_t most = 1;
     for (uint64_t s = 0; s < c->n_sequences; s++)
@@ -167,6 +166,8 @@ int thresholds_new(const struct model *m, const struct corpus *c, struct pool *p
     int r = model_hparams_read(m->gguf, &as, &with, e); /* may it have thresholds? */
     if (r < 0)
         return r;
+    if (!with.thresholds)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': thresholds of neurons: its activation gives exact zeros already", gguf_name(m->gguf));
     if (m->h.thresholds)
         return err_set(e, ERR_USAGE, "'%s': its neurons have thresholds already", gguf_name(m->gguf));
     struct thresholds *t = calloc(1, sizeof *t);
@@ -182,7 +183,7 @@ int thresholds_new(const struct model *m, const struct corpus *c, struct pool *p
              !(k.own = malloc((size_t)pool_threads(pool) * sizeof *k.own)))
         r = err_set(e, ERR_NOMEM, "gates of %zu tokens", n);
     else
-        r = forward_new(m, pool, longest(c), &f, e);
+        r = forward_new(m, pool, thresholds_longest(c), &f, e);
     progress_init(&k.progress, "thresholds", "layers", (uint64_t)layers);
     if (r == 0) {
         const struct forward_probe probe = { .ctx = &k, .layer = next_layer, .gates = gates };

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/pool.h"
 #include "common/model/model.h"
+#include "profiler/trace/compare.h"
 #include "profiler/trace/corpus.h"
 
 #include <stdint.h>
@@ -29,7 +30,19 @@ void thresholds_free(struct thresholds *t); /* accepts NULL */
 /* out: f32[n_layers][n_ff], with which `share` (0 to 1, exclusive) of the pairs are silent in each layer, as near as a 256th of tau. */
 void thresholds_at(const struct thresholds *t, double share, float *out);
 
+/* |down_i| of all neurons of a layer. */
+int thresholds_norms(const struct model *m, int layer, float *out, struct err *e);
+
+/* Tokens of the longest sequence. */
+int thresholds_longest(const struct corpus *c);
+
 /* ---- thresholds_quality.c ---- */
+
+/* The model on a text, n times side by side (compare.h). change(ctx, layer, v, t, gate, up) is called for each token t of the text and
+ * variant v, several at once, and may change the gates of variants from 1 on. out: as of compare_init, also after failure. */
+typedef void thresholds_change(void *ctx, int layer, int variant, size_t token, float *gate, const float *up);
+int thresholds_compare(const struct model *m, const struct corpus *c, int n, thresholds_change *change, void *ctx, struct pool *pool,
+                       struct compare *out, struct err *e);
 
 struct thresholds_quality {
     double share;            /* wished */

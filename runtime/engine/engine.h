@@ -82,6 +82,8 @@ struct engine_config {
     const uint32_t *always;       /* [n_layers] */
     double recall;
     const double *recalls;        /* [n_layers]; NULL: recall in all */
+    double cold_bound;            /* exact mode, packs with cold thresholds: neurons but for the first always[layer] are left out of passes
+                                   * that may approximate where that loses at most so many nats; 0: none are */
     int act_q8;
     enum plan_io io;
     enum cache_policy policy;
@@ -115,6 +117,12 @@ struct engine_config {
     int (*fault)(void *ctx, const struct io_request *r, int result);
     void *fault_ctx;
 };
+
+/* Do engine_forward's passes differ from those of engine_forward_exact? */
+static inline int engine_approximates(const struct engine_config *c)
+{
+    return c->mode == PLAN_PREDICTED || c->cold_bound > 0;
+}
 
 /* Running totals since open (or engine_stats_reset); times in ns. */
 struct engine_stats {

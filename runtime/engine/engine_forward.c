@@ -254,7 +254,7 @@ int engine_forward_mtp(struct engine *g, const struct engine_token *tokens, cons
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
 {
     assert(!g->h.mtp);
-    return forward(g, tokens, n, g->c.mode == PLAN_PREDICTED, e);
+    return forward(g, tokens, n, engine_approximates(&g->c), e);
 }
 
 int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e)

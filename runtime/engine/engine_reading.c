@@ -4,6 +4,7 @@
 #include "runtime/pipeline/predictor_prefetch.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static struct io_config io_of(const struct engine *g)
@@ -46,7 +47,8 @@ static struct pipeline *new_pipeline(struct engine *g, struct err *e)
         .n_coalesce = way.no_coalesce ? 0 : c->n_coalesce, .no_prefetch = c->no_prefetch, .no_ahead = way.no_ahead,
         .no_overlap = c->no_overlap,
         .hot = g->hot, .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
-        .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
+        .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .cold_scale = (float)sqrt(c->cold_bound),
+        .predictors = g->predictors,
         .pieces = g->pieces, .biases = g->biases, .beside = engine_accel_beside(g),
         .area = g->area, .area_bytes = c->choice.area_bytes, .memory = g->pipe_memory,
     };

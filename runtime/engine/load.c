@@ -195,7 +195,8 @@ int load_dense(struct engine *g, struct err *e)
         return r;
     for (int l = 0; l < w->depth; l++)
         g->biases[l] = (struct pipeline_bias){ dense_vector(w, MODEL_FFN_GATE_BIAS, l), dense_vector(w, MODEL_FFN_UP_BIAS, l),
-                                               dense_vector(w, MODEL_FFN_THRESHOLD, l) };
+                                               g->h.thresholds ? dense_vector(w, MODEL_FFN_THRESHOLD, l) : NULL,
+                                               g->h.cold_thresholds ? dense_vector(w, MODEL_FFN_THRESHOLD, l) : NULL };
     if (g->h.fold && ((r = load_fold(g, MODEL_FFN_GATE, 0, (uint64_t)g->h.d_model, &g->fold_in, e)) < 0 ||
                       (r = load_fold(g, MODEL_FFN_DOWN, 0, (uint64_t)g->h.n_ff, &g->fold_ff, e)) < 0))
         return r;

@@ -82,6 +82,8 @@ struct block {
     size_t x_stride[KERNELS_ACT_FORMS];
     float *rows, *out;    /* f32[n_tokens][n_ff] gate, then h; f32[n_tokens][d_model] */
     struct predicted pred;
+    float cold_scale;       /* of the config, where this pass has it; else 0 */
+    uint32_t cold_from;     /* first neuron that it bears on */
     struct list list[LISTS];
     uint8_t *active;      /* [n_ff]; a cluster's part is written by its gate job, read when that is done */
 };

@@ -73,8 +73,16 @@ static const float *bias_of(const struct block *b, const float *layer)
 
 static struct pipeline_bias biases_of(const struct block *b)
 {
-    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL, NULL };
-    return (struct pipeline_bias){ bias_of(b, of.gate), bias_of(b, of.up), bias_of(b, of.silence) };
+    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ 0 };
+    return (struct pipeline_bias){ bias_of(b, of.gate), bias_of(b, of.up), bias_of(b, of.silence),
+                                   b->cold_scale > 0 ? bias_of(b, of.cold) : NULL };
+}
+
+/* A cold neuron's gate that is open but small counts as 0: then Up and Down need not be read. By position, not by what a cache holds. */
+static void shut_cold(const struct block *b, float *gate, const float *threshold, uint32_t pos)
+{
+    if (pos >= b->cold_from && *gate < b->cold_scale * threshold[pos])
+        *gate = 0;
 }
 
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
@@ -90,6 +98,9 @@ static void flush_gates(struct block *b, struct gather *w)
     for (int t = 0; of.silence && t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
             nn_silence(w->a + t * SCHEDULE_GATHER_ROWS + i, of.silence + w->pos[i], 1, b->c->act);
+    for (int t = 0; of.cold && t < b->n_tokens; t++)
+        for (int i = 0; i < w->n; i++)
+            shut_cold(b, w->a + t * SCHEDULE_GATHER_ROWS + i, of.cold, w->pos[i]);
     for (int t = 0; t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
             b->rows[(size_t)t * (size_t)b->shape->n_ff + w->pos[i]] =
@@ -122,12 +133,14 @@ static void gates_in_order(struct block *b, uint32_t pos0, uint32_t n, const uin
                                              lp->record_bytes, (int)n, b->x[f], b->x_stride[f], b->n_tokens,
                                              b->c->d_model);
     const struct pipeline_bias of = biases_of(b);
-    for (int t = 0; (of.gate || of.silence) && t < b->n_tokens; t++) {
+    for (int t = 0; (of.gate || of.silence || of.cold) && t < b->n_tokens; t++) {
         float *gate = b->rows + (size_t)t * (size_t)s->n_ff + pos0;
         for (uint32_t i = 0; of.gate && i < n; i++)
             gate[i] += of.gate[pos0 + i];
         if (of.silence)
             nn_silence(gate, of.silence + pos0, (int)n, b->c->act);
+        for (uint32_t i = 0; of.cold && i < n; i++)
+            shut_cold(b, gate + i, of.cold, pos0 + i);
     }
     for (uint32_t i = pos0; i < pos0 + n; i++)
         b->active[i] = is_active(b, i, of.silence != NULL);

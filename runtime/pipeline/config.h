@@ -28,9 +28,10 @@ struct pipeline_memory {
 };
 
 /* Biases of a layer's gates and ups, of every block, in pack order: f32[n_blocks][n_ff]; either may be NULL: none. A gate's is added
- * before it is asked whether the gate is open. silence: thresholds below which a gate counts as 0 (nn_silence), or NULL. */
+ * before it is asked whether the gate is open. silence: thresholds below which a gate counts as 0 (nn_silence), or NULL. cold: those of
+ * neurons that are not always computed, which count in predicted passes, times cold_scale. */
 struct pipeline_bias {
-    const float *gate, *up, *silence;
+    const float *gate, *up, *silence, *cold;
 };
 
 struct pipeline_config {
@@ -79,7 +80,8 @@ struct pipeline_config {
     /* predictors; all NULL in a model that has none in use */
     const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */
     const unsigned char *streamed; /* [layer] 1: its predictors are read whenever they are used; NULL: of none */
-    const uint32_t *always;        /* [layer] neurons that are not predicted, whole clusters or all; NULL: none */
+    const uint32_t *always;        /* [layer] neurons that are not predicted, nor left out by cold_scale; whole clusters or all; NULL: 0 */
+    float cold_scale;              /* in predicted passes gates below so many times their `cold` threshold count as 0; 0: none */
     const struct predict *predictors;      /* [layer][block]; without weights where they are streamed */
     const struct predict_pieces *pieces;   /* [layer][block], of those */
 };

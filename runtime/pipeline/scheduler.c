@@ -607,6 +607,8 @@ static void reset_pass(struct pass *p, int layer, int block)
     b->beside = c->beside ? c->beside[config_block(c, layer, block)] : 0;
     assert(b->beside <= resident && (b->beside % cluster == 0 || b->beside == (uint32_t)s->n_ff));
     b->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
+    b->cold_scale = p->s->predicted ? c->cold_scale : 0;
+    b->cold_from = c->always ? c->always[layer] : 0;
     b->rest = p->s->leaves_rest ? rest_first(s, b->hot) : (uint32_t)s->n_ff;
     p->all_resolved = p->finished = 0;
     for (int i = 0; i < p->s->n_tiles; i++)

@@ -106,7 +106,7 @@ int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
     if (kept < 0)
         return kept;
     const struct engine_config *g = engine_configuration(c->engine);
-    b->whole = g->mode != PLAN_PREDICTED && !g->accel.accel;
+    b->whole = !engine_approximates(g) && !g->accel.accel;
     b->finds = !kept ? 0 : b->whole ? 2 : 1;
     b->saves_states = kept && model_has_states(&g->pack->h);
     if (c->prefixes && (!kept || b->saves_states) && !(b->parked = calloc(n, sizeof *b->parked)))

@@ -245,7 +245,7 @@ int session_step(struct session_part *parts, int n, const struct cancel *watch, 
         tokens += p->n;
         p->result = check_part(p, &why);
         p->result = p->result < 0 ? p->result : interrupted(p->s, &why);
-        int predicted = p->mode == SESSION_PREDICTED && engine_configuration(p->s->engine)->mode == PLAN_PREDICTED;
+        int predicted = p->mode == SESSION_PREDICTED && engine_approximates(engine_configuration(p->s->engine));
         if (p->result == 0)
             of[!predicted][k[!predicted]++] = p;
         else

@@ -122,7 +122,8 @@ hashed = []  # (group, name, path, dims)
 for row, kind, dims, in_hash, *_ in table("datasets"):
     dims = [size[d] if d in size else int(d) for d in dims.split()]
     absent = (dims[0] == 0 or (row.endswith("/routing") and not experts) or
-              (row.endswith("/thresholds") and ("/model", "thresholds") not in attributes) or
+              (row.endswith("/thresholds") and not {("/model", "thresholds"), ("/model", "cold_thresholds")} & set(attributes)) or
+              (row.endswith("/cold") and ("/model", "cold_thresholds") not in attributes) or
               (row.endswith("/foreseen") and ("/", "foreseen") not in attributes))
     for g in layers if "LLLL" in row else [None]:
         name = row.replace("/layers/LLLL", g) if g else row

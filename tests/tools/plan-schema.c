@@ -67,6 +67,7 @@ static void values(const struct plan_field *f)
     case PLAN_ACCEPTANCE: array_of(PLAN_ACCEPTANCES, PLAN_ACCEPTANCES); break;
     case PLAN_BY_LAYER:
     case PLAN_SET: array_of(1, MODEL_MAX_LAYERS); break;
+    case PLAN_BY_ALWAYS_LAYER:
     case PLAN_BY_PREDICTED_LAYER: array_of(0, MODEL_MAX_LAYERS); break;
     case PLAN_COLD: array_of(1, MODEL_MAX_LAYERS), array_of(1, LAYOUT_MAX_PARTS); break;
     case PLAN_HOT: array_of(1, MODEL_MAX_LAYERS), array_of(1, MODEL_MAX_EXPERTS), array_of(1, LAYOUT_MAX_PARTS); break;

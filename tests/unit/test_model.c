@@ -760,7 +760,7 @@ static void thresholds(void)
     static const struct tiny_edit moe[] = { { "llama.expert_count", 'u', 4, NULL }, { "llama.expert_used_count", 'u', 2, NULL }, { 0 } };
     CHECK(hparams_given(NULL, &given, &h) == 0 && h.thresholds);
     CHECK(hparams_given(NULL, NULL, &h) == 0 && !h.thresholds);
-    CHECK(hparams_given(relu, &given, &h) == ERR_UNSUPPORTED && says("exact zeros already"));
+    CHECK(hparams_given(relu, &given, &h) == 0 && h.cold_thresholds && !h.thresholds);
     CHECK(hparams_given(moe, &given, &h) == ERR_UNSUPPORTED && says("experts are sparse by themselves"));
     CHECK(model_bad_threshold(t, TINY_FF) == -1 && model_bad_threshold(wrong, 4) == 0 && model_bad_threshold(wrong + 1, 1) == 0);
 }

@@ -14,6 +14,7 @@
 #include "common/plan/layout.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,7 +282,7 @@ static int check_ffn(const struct trace *t, struct err *e)
     const struct model_hparams *h = &t->info.h;
     static const enum model_role roles[4] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN, MODEL_FFN_THRESHOLD };
     for (int l = 0; l < h->n_layers; l++)
-        for (int i = 0; i < (h->thresholds ? 4 : 3); i++) {
+        for (int i = 0; i < (h->thresholds || h->cold_thresholds ? 4 : 3); i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
             uint64_t want[4];
             if (!x || model_tensor_shape_at(h, roles[i], l, want) < 0 || memcmp(want, x->dims, sizeof want))
@@ -631,7 +632,7 @@ int trace_thresholds(struct trace *t, float **out, struct err *e)
     size_t n = (size_t)h->n_ff;
     int r = 0;
     *out = NULL;
-    if (!h->thresholds)
+    if (!h->thresholds && !h->cold_thresholds)
         return 0;
     float *all = malloc((size_t)h->n_layers * n * sizeof *all);
     if (!all)
@@ -648,5 +649,25 @@ int trace_thresholds(struct trace *t, float **out, struct err *e)
         free(all);
     else
         *out = all;
+    return r;
+}
+
+double trace_cold_loss(int k)
+{
+    return ldexp(1, k - 28);
+}
+
+int trace_cold(struct trace *t, int layer, float *out, struct err *e)
+{
+    enum { N = TRACE_COLD_LEVELS };
+    size_t n_ff = (size_t)t->info.h.n_ff;
+    int r = trace_read_rows(t, TRACE_SET_COLD, layer, 0, n_ff, out, e);
+    for (size_t i = 0; i < n_ff * 2 * N && r == 0; i++) {
+        int kept = i / N % 2 == 0, first = i % N == 0;
+        if (!(out[i] >= 0 && out[i] <= (kept ? 1 : FLT_MAX)) || (!first && (kept ? out[i] > out[i - 1] : out[i] < out[i - 1])))
+            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/cold' has %g as %s of neuron %zu at level %zu, which %s", t->info.path,
+                        layer, (double)out[i], kept ? "share kept" : "loss", i / N / 2, i % N,
+                        first ? "no such figure can be" : "the level before it forbids");
+    }
     return r;
 }

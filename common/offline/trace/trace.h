@@ -36,6 +36,12 @@ const uint64_t *trace_sequence_index(const struct trace *t);
  * has none. ERR_FORMAT for one that is no number from 0 on. */
 int trace_thresholds(struct trace *t, float **out, struct err *e);
 
+/* What is lost where neurons of a layer that are not in memory are left out for tokens of a loss of at most trace_cold_loss(k) nats, by
+ * their thresholds: out f32[n_ff][2][TRACE_COLD_LEVELS], of a neuron the shares of its firings that are kept, and the nats of a
+ * token that are lost. For traces with cold thresholds. */
+double trace_cold_loss(int k);
+int trace_cold(struct trace *t, int layer, float *out, struct err *e);
+
 /* Token ids [first, first+n). */
 int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, struct err *e);
 

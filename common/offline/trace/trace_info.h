@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#define TRACE_COLD_LEVELS 16 /* of trace_cold_loss */
+
 #define TRACE_BATCH_SIZES 7 /* 1 2 3 4 8 16 32 */
 #define TRACE_GROUP       32 /* sequences per group: batches never reach across groups */
 extern const int trace_batch_sizes[TRACE_BATCH_SIZES];

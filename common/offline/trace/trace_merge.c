@@ -349,7 +349,8 @@ static int write_layer(struct merge *m, int layer, struct err *e)
         r = add_counts(m, counts[i], layer, e);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !r; i++)
         r = copy_all(m, rows[i], layer, e);
-    return r < 0 ? r : copy(m, TRACE_SET_THRESHOLDS, layer, 0, 0, (uint64_t)m->info.h.n_ff, e);
+    r = r < 0 ? r : copy(m, TRACE_SET_THRESHOLDS, layer, 0, 0, (uint64_t)m->info.h.n_ff, e);
+    return r < 0 ? r : copy(m, TRACE_SET_COLD, layer, 0, 0, (uint64_t)m->info.h.n_ff, e);
 }
 
 static int write_all(struct merge *m, void (*on_layer)(void *ctx, int done, int of), void *ctx, struct err *e)

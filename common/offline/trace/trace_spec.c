@@ -32,6 +32,7 @@ const struct trace_set_spec trace_set_specs[TRACE_SETS] = {
     [TRACE_SET_FFN_RMS]       = { "ffn_rms", TRACE_PART_LAYER, TRACE_F32, 0 },
     [TRACE_SET_GATE_SIGNS]    = { "gate_signs", TRACE_PART_LAYER, TRACE_U8, 0 },
     [TRACE_SET_THRESHOLDS]    = { "thresholds", TRACE_PART_LAYER, TRACE_F32, 1 },
+    [TRACE_SET_COLD]          = { "cold", TRACE_PART_LAYER, TRACE_F32, 1 },
     [TRACE_SET_FORESEEN]      = { "foreseen", TRACE_PART_LAYER, TRACE_U16, 0 },
 };
 
@@ -77,7 +78,8 @@ int trace_set_dims(const struct trace_info *info, enum trace_set s, uint64_t dim
     case TRACE_SET_BLOCK_INPUT:
     case TRACE_SET_FFN_INPUT: d[0] = info->n_samples, d[1] = (uint64_t)h->d_model, n = 2; break;
     case TRACE_SET_GATE_SIGNS: d[0] = info->n_samples, d[1] = k, d[2] = bits, n = 3; break;
-    case TRACE_SET_THRESHOLDS: d[0] = h->thresholds ? n_ff : 0; break;
+    case TRACE_SET_THRESHOLDS: d[0] = h->thresholds || h->cold_thresholds ? n_ff : 0; break;
+    case TRACE_SET_COLD: d[0] = h->cold_thresholds ? n_ff : 0, d[1] = 2, d[2] = TRACE_COLD_LEVELS, n = 3; break;
     case TRACE_SET_FORESEEN: d[0] = info->foreseen ? info->n_tokens : 0, d[1] = k, n = 2; break;
     case TRACE_SETS: break;
     }

@@ -646,7 +646,7 @@ static struct js *plan_key(const struct drive *d)
 /* A layout that is asked for is planned, whatever that of the pack is. */
 static int own_layout(const struct drive *d)
 {
-    static const char *const options[] = { "--form", "--packed", "--down-type", "--cluster-neurons" };
+    static const char *const options[] = { "--form", "--packed", "--down-type", "--gate-type", "--cluster-neurons" };
     struct words w = { 0 };
     int found = 0;
     words_add_split(&w, d->plan_flags);

@@ -11,6 +11,7 @@
 #include "common/base/progress.h"
 #include "common/base/size.h"
 #include "common/base/version.h"
+#include "common/offline/linalg.h"
 #include "common/pack/pack.h"
 #include "common/pack/unit_check.h"
 #include "packer/dense.h"
@@ -40,6 +41,31 @@ int build_role_changes(const struct build *b, int layer, int role)
     uint32_t from = ffn_tensor(b, layer, role)->type, to = layout_of(&b->shapes, layer)->type[role];
     int turned = role == LAYOUT_DOWN && !b->source->model->h.down_by_neuron && b->shapes.l.form != LAYOUT_TILES;
     return from != to || (turned && quant_traits(to)->block_elems > 1);
+}
+
+/* Gates that change type, and the inputs of a trace to correct the errors by. */
+static int corrects(const struct build *b, int layer)
+{
+    return b->trace && build_role_changes(b, layer, LAYOUT_GATE) &&
+           corrected_can(b->trace, layout_of(&b->shapes, layer)->type[LAYOUT_GATE]);
+}
+
+/* Bytes of the largest FFN's; 0: no layer's are. */
+static uint64_t corrected_bytes(const struct build *b)
+{
+    uint64_t most = 0;
+    for (int l = 0; l < b->source->model->h.n_layers; l++) {
+        const struct layout_shape *s = layout_of(&b->shapes, l);
+        uint64_t bytes = (uint64_t)s->n_ff * quant_row_bytes(s->type[LAYOUT_GATE], (uint64_t)b->source->model->h.d_model);
+        most = corrects(b, l) && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static uint64_t correction_memory(const struct build *b)
+{
+    uint64_t made = corrected_bytes(b);
+    return made ? made + corrected_memory(b->source->model->h.d_model) : 0;
 }
 
 double build_relative_rms(const struct neurons_loss *l, int role)
@@ -111,6 +137,24 @@ static int check_loss(const struct work *k, int layer, struct err *e)
     return 0;
 }
 
+/* What the bytes of gates depend on beyond the model: with another trace, or another machine's arithmetic, they may differ. */
+static void hash_correction(const struct build *b, struct hash *h)
+{
+    if (!corrected_bytes(b))
+        return;
+    const struct trace_info *t = trace_info(b->trace);
+    hash_update_u64(h, t->content_hash.lo);
+    hash_update_u64(h, t->content_hash.hi);
+    hash_update_u64(h, t->n_samples);
+    hash_update_str(h, linalg_kernels());
+}
+
+static int make_gates(struct work *k, int layer, struct neurons_in *in, struct err *e)
+{
+    in->made = k->made;
+    return corrected_rows(k->corrected, layer, in->gate, in->gate_type, k->made, in->shape->type[LAYOUT_GATE], in->n_ff, e);
+}
+
 static int put_ffn(struct work *k, int layer, int block, struct err *e)
 {
     const struct layout_shape *s = layout_of(&k->b->shapes, layer);
@@ -118,7 +162,7 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     size_t n = (size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block;
     struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0, s,
                              h->d_model, s->n_ff, k->b->orders + n * (size_t)h->n_ff,
-                             h->down_by_neuron };
+                             h->down_by_neuron, NULL };
     uint32_t *types[LAYOUT_ROLES] = { &in.gate_type, &in.up_type, &in.down_type }, index[LAYOUT_MAX_PARTS];
     uint64_t base[LAYOUT_MAX_PARTS];
     struct hash *hash[LAYOUT_MAX_PARTS] = { 0 };
@@ -126,6 +170,8 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     for (int role = 0; role < LAYOUT_ROLES && r == 0; role++)
         r = read_matrix(k, layer, block, role, types[role], e);
     ask_next(k, n + 1);
+    if (r == 0 && corrects(k->b, layer))
+        r = make_gates(k, layer, &in, e);
     for (int i = 0; i < s->n_segments && r == 0; i++) {
         struct write_entry entry = { .kind = PACK_CLUSTERS, .layer = (uint32_t)layer, .block = (uint32_t)block,
                                      .segment = (uint32_t)i };
@@ -301,6 +347,7 @@ struct hash128 build_config(const struct build *b)
     }
     for (int i = 0; i < n; i++)
         hash_update_u32(h, (uint32_t)wanted(b, &list[i]));
+    hash_correction(b, h);
     return hash_final128(h);
 }
 
@@ -382,7 +429,8 @@ int build_change(const struct build *b, const struct build_report *r, int role, 
     for (int first = 0; first < n_layers; first++) {
         if (seen[first] || !build_role_changes(b, first, role))
             continue;
-        struct build_change c = { requantised_tensor(b, first, role)->type, layout_of(&b->shapes, first)->type[role], 0, 0, { 0 } };
+        struct build_change c = { requantised_tensor(b, first, role)->type, layout_of(&b->shapes, first)->type[role], 0, 0, 0, { 0 } };
+        c.inputs = role == LAYOUT_GATE && corrects(b, first) ? trace_info(b->trace)->n_samples : 0;
         struct neurons_loss sum = { 0 };
         for (int l = first; l < n_layers; l++) {
             if (!build_role_changes(b, l, role) || requantised_tensor(b, l, role)->type != c.from ||
@@ -412,6 +460,8 @@ static struct js *requantised(const struct work *k)
             struct js *o = js_object(), *rms = js_array(), *layers = js_array();
             js_put(o, JS_STR("tensor", layout_role_name(role)), JS_STR("from", quant_traits(c.from)->name),
                    JS_STR("to", quant_traits(c.to)->name), JS_NUM("relative_rms", c.relative_rms));
+            if (c.inputs)
+                js_set_u64(o, "corrected_by_inputs", c.inputs);
             for (int l = 0; l < n_layers; l++)
                 if (c.layer[l]) {
                     js_append_num(rms, build_relative_rms(&k->report->layers[l], role));
@@ -526,7 +576,7 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
     *file_bytes = predictors + dense + segments + tables + b->source->gguf->kv_len +
                   (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
                       (s->l.block_bytes + PACK_ENTRY_BYTES);
-    *memory_bytes = ffn + 2 * b->panel_bytes + tables + FILE_BEHIND_BYTES +
+    *memory_bytes = ffn + 2 * b->panel_bytes + tables + FILE_BEHIND_BYTES + correction_memory(b) +
                     (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)s->n_ff * 4;
 }
 
@@ -552,6 +602,10 @@ static int take_buffers(struct work *k, struct err *e)
     for (int role = 0; role < LAYOUT_ROLES; role++)
         if (!(k->matrix[role] = malloc(largest[role])))
             return err_set(e, ERR_NOMEM, "a matrix of %llu bytes", (unsigned long long)largest[role]);
+    uint64_t made = corrected_bytes(b);
+    int r = made ? corrected_new(b->trace, b->pool, &k->corrected, e) : 0;
+    if (r < 0 || (made && !(k->made = malloc(made))))
+        return r < 0 ? r : err_set(e, ERR_NOMEM, "gates of %llu bytes", (unsigned long long)made);
     k->piece = malloc(PIECE);
     k->checks = calloc(n_checks(b), sizeof *k->checks);
     k->unit_checks = calloc(n_units(b), sizeof *k->unit_checks);
@@ -572,6 +626,7 @@ static int pack_identity(const struct build *b, const struct write_facts *f, uin
         hash_update_u64(h, all[i].lo);
         hash_update_u64(h, all[i].hi);
     }
+    hash_correction(b, h);
     *out = hash_final64(h);
     hash_free(h);
     return 0;
@@ -637,7 +692,7 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
         (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_units(b), 4, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {
-        report->memory_bytes = ffn + neurons_memory(k.neurons) + FILE_BEHIND_BYTES;
+        report->memory_bytes = ffn + neurons_memory(k.neurons) + correction_memory(b) + FILE_BEHIND_BYTES;
         r = write_commit(k.w, &report->file_bytes, e);
         if (r == 0 && b->consume)
             consume_finished(b->consume);
@@ -649,6 +704,8 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     progress_done(&k.progress);
     for (int role = 0; role < LAYOUT_ROLES; role++)
         free(k.matrix[role]);
+    corrected_free(k.corrected);
+    free(k.made);
     free(k.piece);
     free(k.checks);
     free(k.unit_checks);

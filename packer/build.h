@@ -57,6 +57,7 @@ struct build_change {
     uint32_t from, to;
     int n_layers;
     double relative_rms;        /* over these layers */
+    uint64_t inputs;            /* errors are corrected by so many of the trace's (corrected.h); 0: rounded */
     uint8_t layer[MODEL_MAX_LAYERS]; /* 1: of them */
 };
 int build_change(const struct build *b, const struct build_report *r, int role, int i, struct build_change *out);

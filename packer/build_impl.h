@@ -4,6 +4,7 @@
 /* What build.c and build_resume.c share. */
 #include "common/base/progress.h"
 #include "packer/build.h"
+#include "packer/corrected.h"
 #include "packer/write.h"
 
 struct work {
@@ -15,6 +16,8 @@ struct work {
     uint8_t *matrix[LAYOUT_ROLES];      /* one FFN's source matrices */
     uint64_t *checks;                   /* [layer][block][part][cluster] */
     uint32_t *unit_checks;              /* [layer][block][part][unit] */
+    uint8_t *made;                      /* one FFN's gates, error-corrected; NULL: no layer's are */
+    struct corrected *corrected;
     uint64_t identity;
     struct neurons *neurons;
     uint64_t ffns, saved_ffns;          /* where the source is consumed: written, and in the journal */

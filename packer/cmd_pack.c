@@ -5,6 +5,7 @@
 #include "common/base/print.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
+#include "common/offline/linalg.h"
 #include "packer/build.h"
 #include "packer/cmd.h"
 #include "packer/quality.h"
@@ -29,7 +30,8 @@ static const struct opt_usage usage = {
     "Write model.thermo: dense tensors, then the neurons of every FFN in clusters from hot to cold, in the layout that "
     "the plan chose. The pack fits every plan with the same layout, so a new memory limit, device or batch size needs "
     "no new pack. Neuron order comes from the trace, in tiles from the model. Weights keep their types unless the plan's layout says "
-    "otherwise; the error of a change of type is printed. Tiles change nothing.",
+    "otherwise; the error of a change of type is printed. A Gate that changes type (thermo-plan solve --gate-type) is corrected by the "
+    "inputs that the trace sampled. Tiles change nothing.",
     "  thermo-pack pack --model m.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
     "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n",
     NULL
@@ -194,11 +196,13 @@ static void report_changes(const struct build *b, const struct build_report *r)
     struct build_change c;
     for (int role = 0; role < LAYOUT_ROLES; role++)
         for (int i = 0; build_change(b, r, role, i, &c); i++) {
-            char layers[48] = "";
+            char layers[48] = "", how[64] = "";
+            if (c.inputs)
+                snprintf(how, sizeof how, ", errors corrected by %llu inputs", (unsigned long long)c.inputs);
             if (c.n_layers < all)
                 snprintf(layers, sizeof layers, " from %s in %d of %d layers", quant_traits(c.from)->name, c.n_layers, all);
-            print("%s is stored as %s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
-                   layers, c.relative_rms);
+            print("%s is stored as %s%s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
+                  layers, how, c.relative_rms);
         }
 }
 
@@ -312,6 +316,7 @@ int cmd_pack(int argc, char **argv)
     if (r == 0) {
         file_catch_interrupt();
         kernels_init(cpu_detect());
+        linalg_init();
         r = run(&a, &e);
     }
     return r < 0 ? opt_fail(&e) : 0;

@@ -182,7 +182,10 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
         quant_traits(from)->dequant(tmp, row, d);
         values = tmp;
     }
-    quant_traits(to)->quant(dst, values, d);
+    if (role == LAYOUT_GATE && in->made)
+        memcpy(dst, in->made + (size_t)in->order[pos] * quant_row_bytes(to, d), quant_row_bytes(to, d));
+    else
+        quant_traits(to)->quant(dst, values, d);
     float *back = tmp + d;
     quant_traits(to)->dequant(back, dst, d);
     add_loss(loss, role, values, back, d);

@@ -15,6 +15,7 @@ struct neurons_in {
     int d_model, n_ff;
     const uint32_t *order;      /* [n_ff] */
     int down_by_neuron;
+    const uint8_t *made;        /* NULL, or Gate in the layout's type already, by the source's order */
 };
 
 /* What a change of type cost, by role: squared error and squared weights, for a relative RMS. */

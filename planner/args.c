@@ -131,6 +131,10 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "down-type", .type = OPT_STRING, .dest = &a->down_type, .arg = "TYPE",
           .help = "Type that Down is stored in by neuron, in all layers: Q8_0, F16, ...; source: in each layer the model's.",
           .def = "the model's where it is a float type, else Q8_0" },
+        { .name = "gate-type", .type = OPT_STRING, .dest = &a->gate_type, .arg = "TYPE",
+          .help = "Type that Gate is stored in, in all layers: Q3_K, Q4_0, ... Gates of all neurons are needed for each token, so fewer "
+                  "bits of them leave memory for more hot neurons. thermo-pack corrects the error by the inputs that the trace sampled.",
+          .def = "the model's" },
         { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
           .help = "Neurons of a cluster, a multiple of 8; tiles have as many, up to 256, if it is a power of two.",
           .def = "64, in tiles 256" },
@@ -312,6 +316,14 @@ int args_load_model_of(const char *traces, const char *description, const struct
     return r < 0 ? r : inputs_use_cold(out, p->limits[0].cold_bound, e);
 }
 
+static int parse_gate_type(const char *text, int *type, struct err *e)
+{
+    *type = text ? quant_by_name(text) : -1;
+    if (text && (*type < 0 || !quant_traits((uint32_t)*type)->quant))
+        return err_set(e, ERR_USAGE, "--gate-type: '%s' is not a type that rows can be stored in", text);
+    return 0;
+}
+
 int args_load_model(const char *traces, const char *description, int max_batch, enum layout_sort sort, struct inputs *out,
                     struct notes *notes, struct err *e)
 {
@@ -443,6 +455,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->rlimit = a->rlimit;
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0 ||
+        (r = parse_gate_type(a->gate_type, &q->gate_type, e)) < 0 ||
         (a->batch_weights && (r = parse_weights(a->batch_weights, o->in.n_batches, q, e)) < 0))
         return r;
     if ((q->elastic = a->elastic) && (r = check_elastic(a, q, e)) < 0)
@@ -462,8 +475,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     if (q->mode < 0 && a->max_kl < 0 && (a->recall > 0 || a->predictor || a->always_resident))
         return err_set(e, ERR_USAGE, "--recall, --predictor and --always-resident belong to predicted mode: --mode predicted asks for it, "
                                      "and so does --max-kl, where it is faster");
-    if (a->for_pack && (a->form || a->packed || a->down_type || a->cluster_neurons))
-        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --packed, --down-type and "
+    if (a->for_pack && (a->form || a->packed || a->down_type || a->gate_type || a->cluster_neurons))
+        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --packed, --down-type, --gate-type and "
                                      "--cluster-neurons do not go with it");
     return a->for_pack ? load_pack(a, o, e) : 0;
 }

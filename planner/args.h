@@ -8,7 +8,7 @@
 #include "planner/planning/planning_guesses.h"
 
 struct args {
-    const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
+    const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *gate_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
     int cost, stat, mode, form, packed, predictor, kv, act, policy, order, context, max_batch, chunk, cluster_neurons, purpose, elastic;
     int always_resident;
@@ -19,7 +19,7 @@ struct args {
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
 #define ARGS_LEFT_PART 8 /* of available memory, which others take from, that a limit made of it leaves */
-#define ARGS_ROWS 33
+#define ARGS_ROWS 34
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

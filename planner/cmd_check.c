@@ -274,8 +274,9 @@ static int run(const struct options *w, int *worse, struct err *e)
 /* Does the request say more than where the plan came from? */
 static int says_more(const struct args *a)
 {
-    return a->memory || a->cores || a->for_pack || a->down_type || a->cost >= 0 || a->stat >= 0 || a->mode || a->form || a->packed ||
-           a->predictor || a->kv >= 0 || a->act >= 0 || a->policy || a->order || a->context || a->max_batch >= 0 || a->cluster_neurons ||
+    return a->memory || a->cores || a->for_pack || a->down_type || a->gate_type || a->cost >= 0 || a->stat >= 0 || a->mode || a->form ||
+           a->packed || a->predictor || a->kv >= 0 || a->act >= 0 || a->policy || a->order || a->context || a->max_batch >= 0 ||
+           a->cluster_neurons ||
            a->corrections || a->min_speed >= 0 || a->recall > 0 || a->max_kl >= 0 ||
            a->prompt_weight >= 0 || a->batch_weights || a->elastic || a->always_resident || a->chunk || a->rlimit != UINT64_MAX;
 }

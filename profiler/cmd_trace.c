@@ -361,7 +361,7 @@ static int silence(const struct options *o, const struct corpus_options *corpus,
 /* Is there a plan at all? Else an hour of tracing would be for nothing. */
 static int ask_floor(struct options *o, const struct model_given *given, struct err *e)
 {
-    const struct layouts_options any = { LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, 0 };
+    const struct layouts_options any = { LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, LAYOUTS_ANY, 0 };
     struct floor_model *m = malloc(sizeof *m);
     struct gguf *g = NULL;
     char size[24];

@@ -261,7 +261,7 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
             down[c * s->n_ff + i] = es_weight(l, b, MODEL_FFN_DOWN, c, i);
         }
     struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32,
-                             QUANT_F32, sh, ES_D, s->n_ff, order, 0 };
+                             QUANT_F32, sh, ES_D, s->n_ff, order, 0, NULL };
     if (s->form == LAYOUT_TILES)
         es_source(s, sh, l, b, &in);
     uint64_t base[LAYOUT_MAX_PARTS];

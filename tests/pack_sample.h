@@ -112,7 +112,7 @@ static inline int sample_neurons(struct writer *w, const struct layout_shapes *s
                 down[c * SAMPLE_FF + i] = sample_weight(l, MODEL_FFN_DOWN, c, i);
             }
         struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32, QUANT_F32, s,
-                                 SAMPLE_D, SAMPLE_FF, order, 0 };
+                                 SAMPLE_D, SAMPLE_FF, order, 0, NULL };
         uint64_t base[LAYOUT_MAX_PARTS];
         uint32_t index[LAYOUT_MAX_PARTS];
         struct hash *h[LAYOUT_MAX_PARTS] = { 0 };

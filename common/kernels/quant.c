@@ -3,6 +3,7 @@
  * so that a tensor quantised here equals one quantised by the usual tools. All loads and stores go
  * through memcpy or bytes.h: rows in a packed file have no alignment. */
 #include "common/base/inline.h"
+#include "common/kernels/quant_grid_impl.h"
 #include "common/kernels/quant_impl.h"
 
 #include <math.h>
@@ -244,6 +245,18 @@ size_t quant_row_bytes(uint32_t type, uint64_t n)
         bytes > SIZE_MAX)
         return 0;
     return (size_t)bytes;
+}
+
+static const struct quant_grid_type grids[QUANT_LIMIT] = {
+    [QUANT_Q4_0] = { quant_q4_0_grid, quant_q4_0_put },
+    [QUANT_Q2_K] = { quant_q2_k_grid, quant_q2_k_put },
+    [QUANT_Q3_K] = { quant_q3_k_grid, quant_q3_k_put },
+    [QUANT_Q4_K] = { quant_q4_k_grid, quant_q4_k_put },
+};
+
+const struct quant_grid_type *quant_grid_type(uint32_t type)
+{
+    return type < QUANT_LIMIT && grids[type].read ? &grids[type] : NULL;
 }
 
 /* ---- numbers that are not finite ---- */

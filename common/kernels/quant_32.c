@@ -1,5 +1,6 @@
 /* Types of 32 weights a block beside Q4_0 and Q8_0. Q4_1, Q5_0 and Q5_1 are written as ggml writes them, to the bit; the others
  * by a search of our own. */
+#include "common/kernels/quant_grid_impl.h"
 #include "common/kernels/quant_impl.h"
 
 #include <math.h>
@@ -126,6 +127,21 @@ static void write_scale_by(uint8_t *b, const float *in, const float *by, size_t 
 void quant_q4_0_write_by(void *out, const float *in, const float *by, size_t n)
 {
     write_scale_by(out, in, by, n, sizeof(struct quant_q4_0), 0, offsetof(struct quant_q4_0, qs), -8, 7);
+}
+
+void quant_q4_0_grid(struct quant_grid *g, const void *block)
+{
+    float d = quant_half_at(block);
+    g->top = 15;
+    for (int j = 0; j < N; j++) {
+        g->base[j] = -8 * d;
+        g->step[j] = d;
+    }
+}
+
+void quant_q4_0_put(void *block, const int *q)
+{
+    put_elements((uint8_t *)block + offsetof(struct quant_q4_0, qs), NULL, q);
 }
 
 void quant_q5_0_write_by(void *out, const float *in, const float *by, size_t n)

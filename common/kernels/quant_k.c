@@ -1,6 +1,7 @@
 /* Types of 256 weights a block. Reading is exact: no product of a scale and an integer has more than 24 bits, so each weight is
  * rounded once at most, where a minimum is taken off. Writing: each sub-block's scale by search, then those scales as
  * integers in units of the block's, then every weight to the nearest that these can say. */
+#include "common/kernels/quant_grid_impl.h"
 #include "common/kernels/quant_impl.h"
 
 #include <math.h>
@@ -149,25 +150,47 @@ void quant_q2_k_write_by(void *out, const float *in, const float *by, size_t n)
         memset(b, 0, sizeof(struct quant_q2_k));
         for (int i = 0; i < 16; i++)
             AT(q2_k, b, scales)[i] = (uint8_t)(r.scale[i] | r.min[i] << 4);
-        for (int i = 0; i < N; i++)
-            put_planes(AT(q2_k, b, qs), 2, i, r.q[i]);
+        quant_q2_k_put(b, r.q);
         bytes_put16(AT(q2_k, b, d), r.half_d);
         bytes_put16(AT(q2_k, b, dmin), r.half_dmin);
     }
 }
 
+void quant_q2_k_grid(struct quant_grid *g, const void *block)
+{
+    const uint8_t *b = block;
+    float d = quant_half_at(AT(q2_k, b, d)), dmin = quant_half_at(AT(q2_k, b, dmin));
+    g->top = 3;
+    for (int i = 0; i < N; i++) {
+        g->step[i] = d * (float)(AT(q2_k, b, scales)[i / 16] & 15);
+        g->base[i] = -dmin * (float)(AT(q2_k, b, scales)[i / 16] >> 4);
+    }
+}
+
+void quant_q2_k_put(void *block, const int *q)
+{
+    uint8_t *b = block;
+    memset(AT(q2_k, b, qs), 0, 64);
+    for (int i = 0; i < N; i++)
+        put_planes(AT(q2_k, b, qs), 2, i, q[i]);
+}
+
 /* ---- Q3_K ---- */
+
+static int q3_k_scale(const uint8_t *b, int k)
+{
+    const uint8_t *s = AT(q3_k, b, scales);
+    return ((s[k % 8] >> k / 8 * 4 & 15) | (s[8 + k % 4] >> k / 4 * 2 & 3) << 4) - 32;
+}
 
 void quant_q3_k_read(float *out, const void *in, size_t n)
 {
     const uint8_t *b = in;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_q3_k)) {
-        const uint8_t *s = AT(q3_k, b, scales);
         float d = quant_half_at(AT(q3_k, b, d));
         for (int i = 0; i < N; i++) {
-            int k = i / 16, scale = (s[k % 8] >> k / 8 * 4 & 15) | (s[8 + k % 4] >> k / 4 * 2 & 3) << 4;
             int q = planes(AT(q3_k, b, qs), 2, i) | planes(AT(q3_k, b, hmask), 1, i) << 2;
-            out[at + (size_t)i] = d * (float)(scale - 32) * (float)(q - 4);
+            out[at + (size_t)i] = d * (float)q3_k_scale(b, i / 16) * (float)(q - 4);
         }
     }
 }
@@ -184,11 +207,30 @@ void quant_q3_k_write_by(void *out, const float *in, const float *by, size_t n)
             AT(q3_k, b, scales)[k % 8] |= (uint8_t)((s & 15) << k / 8 * 4);
             AT(q3_k, b, scales)[8 + k % 4] |= (uint8_t)((s >> 4) << k / 4 * 2);
         }
-        for (int i = 0; i < N; i++) {
-            put_planes(AT(q3_k, b, qs), 2, i, r.q[i] + 4);
-            put_planes(AT(q3_k, b, hmask), 1, i, (r.q[i] + 4) >> 2);
-        }
+        for (int i = 0; i < N; i++)
+            r.q[i] += 4;
+        quant_q3_k_put(b, r.q);
         bytes_put16(AT(q3_k, b, d), r.half_d);
+    }
+}
+
+void quant_q3_k_grid(struct quant_grid *g, const void *block)
+{
+    float d = quant_half_at(AT(q3_k, (const uint8_t *)block, d));
+    g->top = 7;
+    for (int i = 0; i < N; i++) {
+        g->step[i] = d * (float)q3_k_scale(block, i / 16);
+        g->base[i] = -4 * g->step[i];
+    }
+}
+
+void quant_q3_k_put(void *block, const int *q)
+{
+    uint8_t *b = block;
+    memset(AT(q3_k, b, hmask), 0, 32 + 64);
+    for (int i = 0; i < N; i++) {
+        put_planes(AT(q3_k, b, qs), 2, i, q[i]);
+        put_planes(AT(q3_k, b, hmask), 1, i, q[i] >> 2);
     }
 }
 
@@ -254,6 +296,27 @@ void quant_q5_k_write_by(void *out, const float *in, const float *by, size_t n)
         memset(b, 0, sizeof(struct quant_q5_k));
         write_k4(b, in + at, by ? by + at : NULL, AT(q5_k, b, qh), AT(q5_k, b, qs));
     }
+}
+
+void quant_q4_k_grid(struct quant_grid *g, const void *block)
+{
+    const uint8_t *b = block;
+    uint8_t scales[8], mins[8];
+    float d = quant_half_at(b), dmin = quant_half_at(b + 2);
+    quant_k4_scales(AT(q4_k, b, scales), scales, mins);
+    g->top = 15;
+    for (int i = 0; i < N; i++) {
+        g->step[i] = d * (float)scales[i / 32];
+        g->base[i] = -dmin * (float)mins[i / 32];
+    }
+}
+
+void quant_q4_k_put(void *block, const int *q)
+{
+    uint8_t *b = block;
+    memset(AT(q4_k, b, qs), 0, 128);
+    for (int i = 0; i < N; i++)
+        put_planes(AT(q4_k, b, qs), 4, i, q[i]);
 }
 
 /* ---- Q6_K ---- */

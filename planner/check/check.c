@@ -56,8 +56,9 @@ static int check_names(const struct plan *p, const char *name, const struct inpu
         return err_set(e, ERR_MISMATCH, "plan '%s': model.name is '%s', the model's is '%s'", name, p->model_name, in->name);
     if (hw && strncmp(p->device, hw->name, sizeof p->device - 1))
         return err_set(e, ERR_MISMATCH, "plan '%s': device.name is '%s', the device's is '%s'", name, p->device, hw->name);
+    const int tiles = p->layout.form == LAYOUT_TILES; /* else Gate and Down may have types of their own, or what stands in Gate's place */
     for (int l = 0; in && l < in->n_layers; l++)
-        for (int r = LAYOUT_GATE; r <= (p->layout.form == LAYOUT_TILES ? LAYOUT_DOWN : LAYOUT_UP); r++)
+        for (int r = tiles ? LAYOUT_GATE : p->layout.ungated ? LAYOUT_DOWN : LAYOUT_UP; r <= (tiles ? LAYOUT_DOWN : LAYOUT_UP); r++)
             if (p->layout.type[p->layout.kind[l]][r] != in->layers[l].ffn_type[r])
                 return err_set(e, ERR_MISMATCH, "plan '%s': layout.types.%s of layer %d is not the model's", name, layout_role_name(r), l);
     return 0;

@@ -581,26 +581,27 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
     snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);
 }
 
-/* Down is stored by neuron: what of it is quantised anew, by pairs of types. What that costs only the weights can say. */
-static int note_requantised(const struct inputs *in, struct plan *plan, struct err *e)
+/* What is quantised anew, by pairs of types: Down, for it is stored by neuron, and Gate where a type was given. What that costs only the
+ * weights can say. */
+static int note_requantised(const struct inputs *in, int role, struct plan *plan, struct err *e)
 {
     uint8_t seen[MODEL_MAX_LAYERS] = { 0 };
-    int r = 0;
-    int kept = in->h.down_by_neuron || plan->layout.form == LAYOUT_TILES;
+    int r = 0, gate = role == LAYOUT_GATE;
+    int kept = (in->h.down_by_neuron && !gate) || plan->layout.form == LAYOUT_TILES;
     for (int first = 0; first < in->n_layers && r == 0 && !kept; first++) {
         const uint32_t *kind = plan->layout.type[plan->layout.kind[first]];
-        uint32_t from = in->layers[first].ffn_type[LAYOUT_DOWN], to = kind[LAYOUT_DOWN];
+        uint32_t from = in->layers[first].ffn_type[role], to = kind[role];
         int n = 0;
-        if (seen[first] || quant_traits(to)->block_elems == 1)
+        if (seen[first] || quant_traits(to)->block_elems == 1 || (gate && from == to))
             continue;
         for (int l = first; l < in->n_layers; l++)
-            if (in->layers[l].ffn_type[LAYOUT_DOWN] == from && plan->layout.type[plan->layout.kind[l]][LAYOUT_DOWN] == to) {
+            if (in->layers[l].ffn_type[role] == from && plan->layout.type[plan->layout.kind[l]][role] == to) {
                 seen[l] = 1;
                 n++;
             }
-        r = plan_note(plan, e, "Down is stored by neuron: quantised anew from %s to %s in %d of %d layers; thermo-pack measures what "
-                               "that costs, --down-type chooses another type", quant_traits(from)->name, quant_traits(to)->name, n,
-                      in->n_layers);
+        r = plan_note(plan, e, "%s: quantised anew from %s to %s in %d of %d layers; thermo-pack measures what "
+                               "that costs, %s chooses another type", gate ? "Gate" : "Down is stored by neuron", quant_traits(from)->name,
+                      quant_traits(to)->name, n, in->n_layers, gate ? "--gate-type" : "--down-type");
     }
     return r;
 }
@@ -878,7 +879,8 @@ int planning_notes(const struct problem *p, const struct request *q, struct plan
             r = note_quality(p->space.in, &plan->limits[i], plan, e);
     if (r == 0)
         r = name_engine(p, q, plan, e);
-    return r < 0 ? r : note_requantised(p->space.in, plan, e);
+    r = r < 0 ? r : note_requantised(p->space.in, LAYOUT_GATE, plan, e);
+    return r < 0 ? r : note_requantised(p->space.in, LAYOUT_DOWN, plan, e);
 }
 
 /* --- back from a plan --- */

@@ -9,8 +9,9 @@
 
 void request_init(struct request *q)
 {
-    *q = (struct request){ .max_batch = 1, .prompt_weight = PLAN_PROMPT_WEIGHT, .mode = -1, .form = -1, .kv_type = KV_F16, .down_type = -1,
-                                    .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
+    *q = (struct request){ .max_batch = 1, .prompt_weight = PLAN_PROMPT_WEIGHT, .mode = -1, .form = -1, .kv_type = KV_F16,
+                                    .down_type = -1, .gate_type = -1, .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1,
+                                    .rlimit = REQUEST_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
 }

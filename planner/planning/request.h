@@ -36,7 +36,7 @@ struct request {
     int always_resident;                /* predicted mode: hot prefixes are computed without a prediction */
     int packed;                         /* 0, 1: whether units are padded to blocks; -1: the faster */
     int kv_type, act_q8;
-    int down_type;                      /* a quant_type, or -1 */
+    int down_type, gate_type;           /* a quant_type, or -1 */
     uint32_t cluster_neurons;           /* 0: the layout's default */
     int policy;                         /* a cache_policy, or -1: by replay */
     uint64_t rlimit;

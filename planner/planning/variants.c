@@ -211,7 +211,7 @@ uint64_t variants_file_bytes(const struct inputs *in, const struct layout *l)
 int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
                      struct err *e)
 {
-    const struct layouts_options w = { q->mode, q->form, q->packed, q->down_type, q->cluster_neurons };
+    const struct layouts_options w = { q->mode, q->form, q->packed, q->down_type, q->gate_type, q->cluster_neurons };
     struct layouts_source m;
     inputs_source(in, &m);
     int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;

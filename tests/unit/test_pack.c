@@ -192,7 +192,7 @@ static void test_tiles(uint32_t down, int packed, int d, int n_ff)
     for (int i = 0; i < n_ff; i++)
         order[i] = (uint32_t)i;
     CHECK(pool_new(2, NULL, &pool, &e) == 0 && neurons_new(&s, d, 300u * (unsigned)d * 4, pool, &n, &e) == 0 && neurons_panel(n) == 256);
-    struct neurons_in in = { m[0], m[1], m[2], types[0], types[1], down, sh, d, n_ff, order, 0 };
+    struct neurons_in in = { m[0], m[1], m[2], types[0], types[1], down, sh, d, n_ff, order, 0, NULL };
     const struct neurons_checks k = { clusters, units, 3, 0 };
     for (uint32_t a = 0; a < (uint32_t)n_ff; a += 256) {
         struct neurons_out out;

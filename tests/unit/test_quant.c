@@ -1,6 +1,7 @@
 /* Element types: sizes, conversions against arithmetic that shares no code with them. */
 #include "common/base/bytes.h"
 #include "common/kernels/quant.h"
+#include "common/kernels/quant_grid.h"
 #include "tests/test.h"
 #include "tests/unit/quant_vectors.h"
 
@@ -179,6 +180,37 @@ static void vectors(void)
     }
 }
 
+/* A block's elements set anew read back as the grid says, whatever they were, with the scales as they were. */
+static void grids(void)
+{
+    float in[256], out[256];
+    for (int i = 0; i < 256; i++)
+        in[i] = (float)((i * 37 + i / 16 * 11) % 101 - 50) / 16;
+    for (uint32_t type = 0; type < QUANT_LIMIT; type++) {
+        const struct quant_traits *t = quant_traits(type);
+        const struct quant_grid_type *of = quant_grid_type(type);
+        struct quant_grid g;
+        uint8_t block[256];
+        int q[256], bad = 0, n = t ? t->block_elems : 0;
+        if (!t || !of)
+            continue;
+        t->quant_by(block, in, NULL, (size_t)n);
+        of->read(&g, block);
+        t->dequant(out, block, (size_t)n);
+        for (int i = 0; i < n; i++) { /* what is there is in the grid */
+            float at = (out[i] - g.base[i]) / g.step[i];
+            bad += !(fabsf(at - roundf(at)) < 1e-3f) || at < -0.01f || at > (float)g.top + 0.01f;
+            q[i] = (i * 5 + i / 32) % (g.top + 1);
+        }
+        of->write(block, q);
+        t->dequant(out, block, (size_t)n);
+        for (int i = 0; i < n; i++)
+            bad += !(fabsf(out[i] - (g.base[i] + g.step[i] * (float)q[i])) < 1e-5f);
+        CHECK_MSG(!bad, "%s: %d elements", t->name, bad);
+    }
+    CHECK(quant_grid_type(QUANT_Q3_K) && quant_grid_type(QUANT_Q4_0) && !quant_grid_type(QUANT_IQ4_NL) && !quant_grid_type(QUANT_LIMIT));
+}
+
 /* Types of one bit and of two, by hand: bits from the lowest on, 0 of one bit is -d, of two -d, 0, d, 2d. */
 static void bits(void)
 {
@@ -355,6 +387,7 @@ int main(void)
     not_finite();
     vectors();
     bits();
+    grids();
     quality();
     weighted();
     always_finite();

@@ -92,17 +92,33 @@ int layouts_is_dense(const struct layouts_source *m, const struct layouts_option
     return w->mode == PLAN_DENSE || (w->mode < 0 && !nn_is_sparse(m->h));
 }
 
-/* Tiles are what loses nothing in dense mode: other forms are planned there when they, or a type of Down, are asked for. */
-int layouts_all(const struct layouts_source *m, const struct layouts_options *w, struct layout out[LAYOUTS_MOST], int *n, struct err *e)
+/* The source with Gate's rows in a type of their own, which an FFN without a gate has for those in Gate's place. */
+static void with_gates(const struct layouts_source *m, int type, struct layouts_source *out)
 {
+    *out = *m;
+    for (int i = 0; i < m->n_layers && type >= 0; i++) {
+        out->type[i][LAYOUT_GATE] = (uint32_t)type;
+        if (model_arch_is_ungated(m->h->arch))
+            out->type[i][LAYOUT_UP] = (uint32_t)type;
+    }
+}
+
+/* Tiles are what loses nothing in dense mode: other forms are planned there when they, or a type of Down, are asked for. */
+int layouts_all(const struct layouts_source *source, const struct layouts_options *w, struct layout out[LAYOUTS_MOST], int *n,
+                struct err *e)
+{
+    struct layouts_source own, *m = &own;
     int r = 0;
+    with_gates(source, w->gate_type, m);
     /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is
      * one stream. */
     int whole = w->mode == PLAN_DENSE || w->mode == PLAN_PREDICTED || !nn_is_sparse(m->h);
     const enum layout_form forms[] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
                                        whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
-    int free_form = w->form < 0 && w->down_type == -1 && (layouts_requantises(m) || m->h->fold);
+    int free_form = w->form < 0 && w->down_type == -1 && w->gate_type < 0 && (layouts_requantises(m) || m->h->fold);
     *n = 0;
+    if (w->form == LAYOUT_TILES && w->gate_type >= 0)
+        return err_set(e, ERR_USAGE, "--form tiles keeps the source's Gate; --gate-type does not go with it");
     if (w->form == LAYOUT_TILES || (free_form && layouts_is_dense(m, w)))
         return add(m, w, LAYOUT_TILES, out, n, e);
     for (size_t i = 0; i < sizeof forms / sizeof *forms && r == 0; i++)

@@ -27,13 +27,14 @@ int layouts_one(const struct layouts_source *m, enum layout_form form, uint32_t 
 /* What the FFNs take in a pack with this layout. */
 uint64_t layouts_file_bytes(const struct layouts_source *m, const struct layout *l);
 
-/* What is asked for; LAYOUTS_ANY in each of the first four, and 0 in the last: nothing. */
+/* What is asked for; LAYOUTS_ANY in each of the first five, and 0 in the last: nothing. */
 #define LAYOUTS_ANY (-1)
 struct layouts_options {
     int mode;                   /* a plan_mode, or -1 */
     int form;                   /* a layout_form, or -1 */
     int packed;                 /* 0, 1, or -1 */
     int down_type;              /* as of layouts_one */
+    int gate_type;              /* a quant_type for Gate in all layers, in any form but tiles; or -1: the source's */
     uint32_t cluster_neurons;
 };
 

@@ -1,5 +1,5 @@
 # Everything here but the per-ISA kernels, which carry their own flags.
-common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avxvnni.c avx512.c neon.c dotprod.c i8mm.c avx2_k.c avx512_k.c avx512_vbmi.c neon_k.c dotprod_k.c amx.c)))
+common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avxvnni.c avx512.c neon.c dotprod.c i8mm.c avx2_k.c avx512_k.c avx512_vbmi.c neon_k.c amx.c)))
 # With AddressSanitizer the library has the kernels as they are without, behind a table that looks at operands (kernels_guard.c); tests of the
 # kernels alone link $(B)/instrumented/common/kernels/.
 common_guarded    := $(if $(findstring fuzzer,$(SANITIZE)),,$(findstring address,$(SANITIZE)))
@@ -7,7 +7,7 @@ common_src        := $(filter-out $(common_isa) $(if $(common_guarded),,kernels/
 # Fuzzers reach no kernels: for them the scalar ones are enough, and clang is spared minutes.
 common_scalar     := $(findstring fuzzer,$(SANITIZE))
 common_src_x86_64 := $(if $(common_scalar),,$(filter %_avx2.c %_avxvnni.c %_avx512.c %_avx2_k.c %_avx512_k.c %_avx512_vbmi.c %_amx.c,$(common_isa)))
-common_src_aarch64 := $(if $(common_scalar),,$(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c %_dotprod_k.c,$(common_isa)))
+common_src_aarch64 := $(if $(common_scalar),,$(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c,$(common_isa)))
 $(B)/common/kernels/kernels.o: CPPFLAGS_file += $(if $(common_scalar),-DKERNELS_SCALAR_ALONE) $(if $(common_guarded),-DKERNELS_GUARDED)
 $(B)/instrumented/%.o: %.c $(B)/compile.flags
 	@mkdir -p $(@D)
@@ -34,7 +34,7 @@ $(call kernel_objs,avx512 avx512_k): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512
                                                     -mtune=skylake-avx512
 $(call kernel_objs,avx512_vbmi): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi
 $(call kernel_objs,amx): CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8
-$(call kernel_objs,dotprod dotprod_k): CFLAGS_file += -march=armv8.2-a+dotprod
+$(call kernel_objs,dotprod): CFLAGS_file += -march=armv8.2-a+dotprod
 $(call kernel_objs,i8mm): CFLAGS_file += -march=armv8.2-a+dotprod+i8mm
 # The accelerator's kernels are a source of their own, which becomes a string at build time, without indentation.
 $(B)/common/opencl/opencl_program.o: CPPFLAGS_file += -I$(B)

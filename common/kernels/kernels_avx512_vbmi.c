@@ -683,7 +683,7 @@ OUTER void vbmi_drive(float *out, size_t out_stride, const struct row_list *l, i
     {                                                                                                                            \
         return pair_##name(to, a, b);                                                                                            \
     }                                                                                                                            \
-    static const struct vbmi_type vbmi_##name = { { NULL, sizeof(struct quant_##name) * 256 / columns, 0 }, called_##name, in_order, \
+    static const struct vbmi_type vbmi_##name = { { NULL, sizeof(struct quant_##name) * 256 / columns, 0, 0 }, called_##name, in_order, \
                                                   sub, offset };                                                                 \
     static __attribute__((noinline)) void one_##name(const struct tile *a, int n)                                                \
     {                                                                                                                            \

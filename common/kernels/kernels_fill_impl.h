@@ -1,4 +1,5 @@
-/* What every tier instantiates of kernels_simd_impl.h, which includes it: products, accumulations and sums of floats, Q8_0 and Q4_0. */
+/* What every tier instantiates of kernels_simd_impl.h, which includes it: products with floats, accumulations and sums of floats, of
+ * Q8_0 and of Q4_0. */
 #if defined(KERNELS_VN) && !defined(COMMON_KERNELS_FILL_H)
 #define COMMON_KERNELS_FILL_H
 
@@ -22,35 +23,6 @@
 #define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
 #define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
 #define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
-#ifndef KERNELS_BLOCK_SUMS
-#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0) })
-#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0) })
-#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q8_0)
-#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q4_0)
-
-static void strip_q8_0_q8(const struct tile *a, int n)
-{
-    strip_q8(a, n, Q8_OPS_Q8_0);
-}
-
-static void strip_q4_0_q8(const struct tile *a, int n)
-{
-    strip_q8(a, n, Q8_OPS_Q4_0);
-}
-
-ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8, strip_q8_0_q8)
-ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8, strip_q4_0_q8)
-
-static void fill_q8(struct kernels *k)
-{
-    k->rows[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_q8_0_q8;
-    k->rows[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_q4_0_q8;
-    k->rows_at[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_at_q8_0_q8;
-    k->rows_at[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_at_q4_0_q8;
-}
-#endif
-
-#ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
 ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)
 ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
 ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
@@ -119,6 +91,4 @@ static void fill_f32(struct kernels *k)
     k->axpy_f32 = axpy_vec_f32;
     k->axpy_f16 = axpy_vec_f16;
 }
-#endif
-
 #endif

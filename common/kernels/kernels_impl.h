@@ -22,7 +22,6 @@ void kernels_guard(struct kernels *k);
 void kernels_fill_k_avx2(struct kernels *k);
 void kernels_fill_k_avx512(struct kernels *k);
 void kernels_fill_k_neon(struct kernels *k);
-void kernels_fill_k_dotprod(struct kernels *k);
 
 /* Types that go through kernels_simd_k_impl.h. */
 #define KERNELS_BLOCK_TYPES(X) \

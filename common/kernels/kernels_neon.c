@@ -1,12 +1,5 @@
-/* NEON, the baseline of aarch64: four float lanes, thirty-two registers. int8 products multiply to
- * 16 bits, where two of them fit (2 * 128 * 127 = 32512), then widen. */
+/* NEON, the baseline of aarch64: four float lanes, thirty-two registers. */
 #include "common/kernels/kernels_neon_impl.h"
-
-PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x)
-{
-    int16x8_t p = vmull_s8(vget_low_s8(w), vget_low_s8(x));
-    return vpadalq_s16(acc, vmlal_high_s8(p, w, x));
-}
 
 #include "common/kernels/kernels_simd_impl.h"
 
@@ -63,7 +56,6 @@ void kernels_fill_neon(struct kernels *k)
 {
     k->name = "neon";
     fill_f32(k);
-    fill_q8(k);
     kernels_fill_k_neon(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;

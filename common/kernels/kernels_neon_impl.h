@@ -1,8 +1,7 @@
 #ifndef COMMON_KERNELS_KERNELS_NEON_IMPL_H
 #define COMMON_KERNELS_KERNELS_NEON_IMPL_H
 
-/* What the two aarch64 tiers share: vector primitives for kernels_simd_impl.h. The tier defines
- * dot16(acc, w, x): int32x4 acc plus the sums of four products each of 16 int8. */
+/* What the aarch64 tiers share: vector primitives for kernels_simd_impl.h. */
 #if defined(__aarch64__)
 
 #include "common/kernels/kernels_impl.h"
@@ -15,8 +14,6 @@
 #define KERNELS_PREFETCH 1024
 #define VF               float32x4_t
 #define PRIM             static inline __attribute__((always_inline))
-
-PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x);
 
 /* ---- floats ---- */
 
@@ -154,74 +151,6 @@ PRIM VF w_q4_0(const uint8_t *p, int v)
     q = v < 4 ? vand_u8(q, vdup_n_u8(15)) : vshr_n_u8(q, 4);
     int16x8_t s = vmovl_s8(vsub_s8(vreinterpret_s8_u8(q), vdup_n_s8(8)));
     return widen(s, v & 1);
-}
-
-/* ---- int8: four blocks a step ---- */
-
-struct xq {
-    int8x16_t lo[4], hi[4]; /* the first 16 elements of each block, the others */
-    VF d;
-};
-
-struct wq {
-    int8x16_t lo[4], hi[4];
-    VF d;
-};
-
-PRIM struct xq x_q8(const uint8_t *x)
-{
-    struct xq r;
-    r.d = vreinterpretq_f32_u8(vld1q_u8(x));
-    for (int b = 0; b < 4; b++) {
-        r.lo[b] = vreinterpretq_s8_u8(vld1q_u8(x + 32 + 32 * b));
-        r.hi[b] = vreinterpretq_s8_u8(vld1q_u8(x + 48 + 32 * b));
-    }
-    return r;
-}
-
-PRIM struct wq wq_q8_0(const uint8_t *p, int nb)
-{
-    struct wq w;
-    w.d = scales(p, sizeof(struct quant_q8_0), nb);
-    for (int b = 0; b < 4; b++) {
-        const uint8_t *q = p + (size_t)b * sizeof(struct quant_q8_0) + 2;
-        w.lo[b] = b < nb ? vreinterpretq_s8_u8(vld1q_u8(q)) : vdupq_n_s8(0);
-        w.hi[b] = b < nb ? vreinterpretq_s8_u8(vld1q_u8(q + 16)) : vdupq_n_s8(0);
-    }
-    return w;
-}
-
-PRIM struct wq wq_q4_0(const uint8_t *p, int nb)
-{
-    const int8x16_t eight = vdupq_n_s8(8);
-    struct wq w;
-    w.d = scales(p, sizeof(struct quant_q4_0), nb);
-    for (int b = 0; b < 4; b++) {
-        uint8x16_t q = b < nb ? vld1q_u8(p + (size_t)b * sizeof(struct quant_q4_0) + 2) : vdupq_n_u8(0x88);
-        w.lo[b] = vsubq_s8(vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15))), eight);
-        w.hi[b] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), eight);
-    }
-    return w;
-}
-
-/* The four blocks' integer sums side by side, then one product with their scales. */
-PRIM VF dq(VF acc, struct wq w, struct xq x)
-{
-    int32x4_t s[4];
-    for (int b = 0; b < 4; b++)
-        s[b] = dot16(dot16(vdupq_n_s32(0), w.lo[b], x.lo[b]), w.hi[b], x.hi[b]);
-    int32x4_t sums = vpaddq_s32(vpaddq_s32(s[0], s[1]), vpaddq_s32(s[2], s[3]));
-    return vfmaq_f32(acc, vcvtq_f32_s32(sums), vmulq_f32(w.d, x.d));
-}
-
-PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
-{
-    return dq(acc, w, x);
-}
-
-PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
-{
-    return dq(acc, w, x);
 }
 
 #endif

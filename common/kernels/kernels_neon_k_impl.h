@@ -7,6 +7,18 @@
 #include "common/kernels/kernels_neon_impl.h"
 #include "common/kernels/kernels_k_impl.h"
 
+/* Products of three tokens or more go through kernels_neon_panel_impl.h, by what NEON unpacks rows with. */
+#define KERNELS_PANELS
+#define UNPACK
+#define UNPACK_OF(name) kernels_unpack_##name
+#define UNPACK_DECLARE(name, TYPE) extern const struct unpack kernels_unpack_##name;
+UNPACK_DECLARE(q4_0, Q4_0)
+UNPACK_DECLARE(q8_0, Q8_0)
+KERNELS_BLOCK_TYPES(UNPACK_DECLARE)
+KERNELS_READ_TYPES(UNPACK_DECLARE)
+
+PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x); /* acc plus the sums of four products each of 16 int8 */
+
 struct kg {
     uint8x16_t lo[4], hi[4]; /* of each block */
 };
@@ -27,6 +39,27 @@ PRIM struct f16x k_bytes(uint64_t lo, uint64_t hi, float k)
     int16x8_t a = vmovl_s8(vcreate_s8(lo)), b = vmovl_s8(vcreate_s8(hi));
     return (struct f16x){ { vmulq_n_f32(widen(a, 0), k), vmulq_n_f32(widen(a, 1), k), vmulq_n_f32(widen(b, 0), k),
                             vmulq_n_f32(widen(b, 1), k) } };
+}
+
+#define KERNELS_HALVES neon_halves
+/* An F16 at `at` of each of nb blocks; 0 for the others. */
+PRIM struct f16x neon_halves(const uint8_t *p, size_t block, size_t at, int nb)
+{
+    return (struct f16x){ { scales(p + at, block, nb), vf_zero(), vf_zero(), vf_zero() } };
+}
+
+#define KERNELS_POWERS
+/* 2^(e - 128); the two smallest are not normal floats. */
+PRIM void k_scales_mxfp4(struct k_scales *k, const uint8_t *p, int nb)
+{
+    uint32_t e[4];
+    UNROLL
+    for (int b = 0; b < 4; b++)
+        e[b] = b < nb ? p[(size_t)b * sizeof(struct quant_mxfp4)] : 0;
+    const uint32x4_t v = vcombine_u32(vcreate_u32(k_join(e[0], e[1])), vcreate_u32(k_join(e[2], e[3])));
+    const uint32x4_t small = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(v));
+    const uint32x4_t bits = vbslq_u32(vcltq_u32(v, vdupq_n_u32(2)), small, vshlq_n_u32(vsubq_u32(v, vdupq_n_u32(1)), 23));
+    k->s = (struct f16x){ { vreinterpretq_f32_u32(bits), vf_zero(), vf_zero(), vf_zero() } };
 }
 
 PRIM struct f16x k_four(const float f[4])
@@ -54,32 +87,34 @@ PRIM struct kg kg_load(const uint8_t *from)
     return w;
 }
 
+#define K_SIGNED 1
+PRIM struct kg k_signed(struct kg w, int offset)
+{
+    if (offset >= K_TABLE || offset == 0)
+        return w;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = vsubq_u8(w.lo[b], vdupq_n_u8((uint8_t)offset));
+        w.hi[b] = vsubq_u8(w.hi[b], vdupq_n_u8((uint8_t)offset));
+    }
+    return w;
+}
+
 /* ---- sums of activations ---- */
-
-PRIM int32x4_t sum_fours(const uint8_t *x)
-{
-    return vpaddlq_s16(vpaddlq_s8(vreinterpretq_s8_u8(vld1q_u8(x))));
-}
-
-/* Sixteens of blocks b and b + 1 of a group, in column order. */
-PRIM int32x4_t sums16(const uint8_t *x, int b)
-{
-    const uint8_t *p = x + 32 + 32 * b;
-    return vpaddq_s32(vpaddq_s32(sum_fours(p), sum_fours(p + 16)), vpaddq_s32(sum_fours(p + 32), sum_fours(p + 48)));
-}
 
 PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
 {
     struct f16x r = { { vf_zero(), vf_zero(), vf_zero(), vf_zero() } };
+    UNROLL
     for (int g = 0; g < groups; g++) {
         const uint8_t *p = x + (size_t)g * sizeof(struct kernels_q8_group);
         const VF d = vreinterpretq_f32_u8(vld1q_u8(p));
-        int32x4_t a = sums16(p, 0), b = sums16(p, 2);
+        const int16x8_t sixteens = vreinterpretq_s16_u8(vld1q_u8(p + offsetof(struct kernels_q8_group, sum)));
         if (sub == 32) {
-            r.v[g] = vmulq_f32(vcvtq_f32_s32(vpaddq_s32(a, b)), d);
+            r.v[g] = vmulq_f32(vcvtq_f32_s32(vpaddlq_s16(sixteens)), d);
         } else {
-            r.v[2 * g] = vmulq_f32(vcvtq_f32_s32(a), vzip1q_f32(d, d));
-            r.v[2 * g + 1] = vmulq_f32(vcvtq_f32_s32(b), vzip2q_f32(d, d));
+            r.v[2 * g] = vmulq_f32(widen(sixteens, 0), vzip1q_f32(d, d));
+            r.v[2 * g + 1] = vmulq_f32(widen(sixteens, 1), vzip2q_f32(d, d));
         }
     }
     return r;
@@ -196,6 +231,25 @@ PRIM struct kg nibbles(const uint8_t *p, size_t block, size_t at, int nb)
         uint8x16_t q = b < nb ? vld1q_u8(p + (size_t)b * block + at) : vdupq_n_u8(0);
         w.lo[b] = field(q, 0, 4, 0);
         w.hi[b] = field(q, 4, 4, 0);
+    }
+    return w;
+}
+
+PRIM struct kg kg_q4_0(const uint8_t *p, int g, int nb)
+{
+    (void)g;
+    return nibbles(p, sizeof(struct quant_q4_0), offsetof(struct quant_q4_0, qs), nb);
+}
+
+PRIM struct kg kg_q8_0(const uint8_t *p, int g, int nb)
+{
+    struct kg w;
+    (void)g;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        const uint8_t *q = p + (size_t)b * sizeof(struct quant_q8_0) + offsetof(struct quant_q8_0, qs);
+        w.lo[b] = b < nb ? vld1q_u8(q) : vdupq_n_u8(0);
+        w.hi[b] = b < nb ? vld1q_u8(q + 16) : vdupq_n_u8(0);
     }
     return w;
 }

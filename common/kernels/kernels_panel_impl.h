@@ -81,8 +81,9 @@ INLINE struct gemm_type gemm_of(struct k_ops ops, uint32_t type, void (*panel)(s
 /* many_NAME, from gemm_NAME. */
 #define K_MANY(name)                                                                                                             \
     static void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x,                \
-                            size_t x_stride, int n_tokens, int n_cols)                                                            \
+                            size_t x_stride, int n_tokens, int n_cols, const struct row_tiles *tiles)                             \
     {                                                                                                                             \
+        (void)tiles;                                                                                                              \
         const struct gemm_type f = gemm_##name();                                                                                 \
         gemm_all(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols, &f);                                                  \
     }

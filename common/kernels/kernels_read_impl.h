@@ -57,10 +57,10 @@ typedef struct f16x bytes_sums;
 #define READ_STORE(a, sums)           k_store_q8(a, &(sums), 1)
 #else
 typedef struct {
-    VF of[TILE_R][TILE_T];
+    VF of[TILE_R];
 } bytes_sums;
-#define READ_STEP(a, sums, x, groups) k_step_q8(a, (sums).of, 0, x, 4, TILE_R, 1, K_OPS_BYTES(groups))
-#define READ_STORE(a, sums)           tile_store(a, (sums).of, TILE_R, 1)
+#define READ_STEP(a, sums, x, groups) k_step_q8((sums).of, a, NULL, 0, 0, x, (a)->live == 1 ? 1 : TILE_R, 1, K_OPS_BYTES(groups))
+#define READ_STORE(a, sums)           k_store_rows(a, (sums).of, 1)
 #endif
 
 /* A step of n columns that are unpacked, of four rows and one token. */
@@ -113,8 +113,20 @@ static void strip_bytes_q8(const struct tile *a, int n)
     bytes_rows(a, n, 1);
 }
 
+#ifdef KERNELS_PANELS
+static void tile_bytes_q8(const struct tile *a)
+{
+    bytes_rows(a, 0, 1);
+}
+
+static void two_bytes_q8(const struct tile *a)
+{
+    bytes_rows(a, 0, 2);
+}
+#else
 #define TILE_BYTES_Q8(a, R, T) bytes_rows(a, 0, T)
 TILES(bytes_q8, TILE_BYTES_Q8)
+#endif
 
 #ifdef KERNELS_BLOCK_SUMS
 /* struct gemm_type's panel. */
@@ -386,15 +398,17 @@ enum { READ_iq2_xxs = 1, READ_iq2_xs = 1, READ_iq2_s = 1, READ_iq3_xxs = 1, READ
             scales_##name(to + r, p);                                                                                    \
         }                                                                                                                \
     }                                                                                                                    \
-    static const struct unpack unpack_of_##name = { unpack_##name, READ_##name * sizeof(struct quant_##name), 0 };
+    UNPACK const struct unpack UNPACK_OF(name) = { unpack_##name, READ_##name * sizeof(struct quant_##name), 0, 0 };
+#ifndef KERNELS_Q8_ONLY
 KERNELS_READ_TYPES(K_UNPACK_READ)
+#endif
 
 #ifdef KERNELS_BLOCK_SUMS
 /* Short blocks have a group each, or one together, so that a row may end with one group. */
 #define K_GEMM_READ(name, TYPE)                                                                                          \
     static void panel_##name(struct gemm_block *to, const struct gemm_rows *a, size_t o, int groups)                     \
     {                                                                                                                    \
-        read_panel(to, a, o, groups, &unpack_of_##name);                                                                 \
+        read_panel(to, a, o, groups, &UNPACK_OF(name));                                                                 \
     }                                                                                                                    \
     static struct gemm_type gemm_##name(void)                                                                            \
     {                                                                                                                    \
@@ -403,10 +417,11 @@ KERNELS_READ_TYPES(K_UNPACK_READ)
         return f;                                                                                                        \
     }                                                                                                                    \
     K_MANY(name)                                                                                                         \
-    ROWS_OF(name##_q8, QUANT_##TYPE, bytes_q8, .strip = strip_bytes_q8, .many = many_##name, .unpack = &unpack_of_##name)
+    ROWS_OF(name##_q8, QUANT_##TYPE, bytes_q8, .strip = strip_bytes_q8, .many = many_##name, .unpack = &UNPACK_OF(name))
 KERNELS_READ_TYPES(K_GEMM_READ)
 #else
-#define K_ROWS_READ(name, TYPE) ROWS_OF(name##_q8, QUANT_##TYPE, bytes_q8, .strip = strip_bytes_q8, .unpack = &unpack_of_##name)
+#define K_ROWS_READ(name, TYPE) \
+    PANEL_TILES(name, TYPE, .t11 = tile_bytes_q8, .t41 = tile_bytes_q8, .t42 = two_bytes_q8, .strip = strip_bytes_q8)
 KERNELS_READ_TYPES(K_ROWS_READ)
 #endif
 

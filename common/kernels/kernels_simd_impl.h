@@ -39,20 +39,12 @@
  *   void  scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
  *                                             h times the scales of the first nb blocks at p
  *   VF    part_TYPE(const uint8_t *p, int n)  float types: the first n < VN columns at p
- * without KERNELS_BLOCK_SUMS (else see kernels_simd_k_impl.h)
- *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
- *   struct xq x_q8(const uint8_t *group)
- *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
- *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
  * with KERNELS_SUM4
  *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
  * with KERNELS_SCALES4X4, for Q4_0
  *   VF    spread4(const float h[4])           four lanes of each
  *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, VF h)
- *                                             scales4 of four blocks for each of four rows, at row[r] + o; h: spread4
- * and, with KERNELS_PAIRS, what serves two rows and two tokens at once (of an even number) with the same bits:
- *   struct pair pair_w(wq, wq), pair_x(xq, xq)
- *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
+ *                                             scales4 of four blocks for each of four rows, at row[r] + o; h: spread4 */
 
 #define OUTER  static __attribute__((noinline, unused))
 #ifndef KEEP_IN_MEMORY
@@ -94,6 +86,7 @@ struct unpack {
     void (*rows)(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R);
     size_t bytes; /* of STEP columns */
     int shift;    /* a scale is for 16 << shift columns */
+    int mins;     /* fours of minima that products with int8 add before a step's, or before each group's; 0: of the offset alone */
 };
 
 /* One call of a tile. */
@@ -295,60 +288,6 @@ INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
     tile_store(a, acc, R, T);
 }
 
-#ifndef KERNELS_BLOCK_SUMS
-typedef struct wq wq_fn(const uint8_t *row, int nb);
-typedef VF dq_fn(VF acc, struct wq w, struct xq x);
-
-struct q8_ops {
-    wq_fn *w;
-    dq_fn *dot;
-    size_t block_bytes;
-};
-
-INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
-                    int T, struct q8_ops ops)
-{
-#ifdef KERNELS_PAIRS
-    if (T % 2 == 0 && R > 1) {
-        ROLLED
-        for (int r = 0; r < R; r += 2) {
-            struct pair p = pair_w(ops.w(a->row[r] + o, nb), ops.w(a->row[r + 1] + o, nb));
-            UNROLL
-            for (int t = 0; t < T; t += 2) {
-                const uint8_t *xt = x + (size_t)t * a->x_stride;
-                dq_pairs((VF *[2]){ &acc[r][t], &acc[r + 1][t] }, p, pair_x(x_q8(xt), x_q8(xt + a->x_stride)));
-            }
-        }
-        return;
-    }
-#endif
-    ROLLED /* few registers: the operands of a row do not wait for the others */
-    for (int r = 0; r < R; r++) {
-        const struct wq w = ops.w(a->row[r] + o, nb);
-        UNROLL
-        for (int t = 0; t < T; t++)
-            acc[r][t] = ops.dot(acc[r][t], w, x_q8(x + (size_t)t * a->x_stride));
-    }
-}
-
-INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
-{
-    VF acc[TILE_R][TILE_T];
-    const size_t step = 4 * ops.block_bytes;
-    const uint8_t *x = a->x;
-    size_t o = 0, done = 0;
-    tile_clear(acc, R, T);
-    for (; o + step <= a->row_bytes; o += step, x += sizeof(struct kernels_q8_group)) {
-        ahead_step(&done, a, o + step, R);
-        step_q8(a, acc, o, x, 4, R, T, ops);
-    }
-    if (o < a->row_bytes)
-        step_q8(a, acc, o, x, (int)((a->row_bytes - o) / ops.block_bytes), R, T, ops);
-    tile_store(a, acc, R, T);
-}
-
-#endif
-
 /* Asks for what is PREFETCH_BYTES behind a strip's offset `to`; done: how far it has asked, of `most`. */
 INLINE void strip_ask(const struct tile *a, size_t *done, size_t most, size_t to)
 {
@@ -359,35 +298,9 @@ INLINE void strip_ask(const struct tile *a, size_t *done, size_t most, size_t to
     }
 }
 
-#ifndef KERNELS_BLOCK_SUMS
 /* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
  * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
- * as one piece. */
-INLINE void strip_q8(const struct tile *a, int n, struct q8_ops ops)
-{
-    const size_t step = 4 * ops.block_bytes, total = (size_t)n * a->row_bytes;
-    const size_t ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
-    const int nb = (int)(a->row_bytes % step / ops.block_bytes); /* of a row's last step */
-    struct tile to = *a;
-    size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
-    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
-        VF acc[TILE_R][TILE_T];
-        const uint8_t *x = a->x;
-        const size_t end = at + a->row_bytes;
-        size_t o = at;
-        tile_clear(acc, TILE_R, 1);
-        for (; o + step <= end; o += step, x += sizeof(struct kernels_q8_group)) {
-            strip_ask(&to, &done, ask, o + step);
-            step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
-        }
-        if (o < end)
-            step_q8(&to, acc, o, x, nb, TILE_R, 1, ops);
-        tile_store(&to, acc, TILE_R, 1);
-    }
-}
-#endif
-
-/* The same with float activations, for a type of blocks with a scale. */
+ * as one piece. Float activations, a type of blocks with a scale. */
 INLINE void strip_f32(const struct tile *a, int n, struct type_ops ops)
 {
     const size_t step = 4 * ops.bytes32, total = (size_t)n * a->row_bytes;
@@ -439,9 +352,20 @@ INLINE int tokens_of(int left)
 }
 
 /* What serves many tokens. */
+struct row_tiles;
 typedef void many_fn(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x, size_t x_stride,
-                     int n_tokens, int n_cols);
+                     int n_tokens, int n_cols, const struct row_tiles *f);
+#ifdef KERNELS_PANELS
+static many_fn panel_all;
+#endif
+#ifdef KERNELS_PANELS
+enum { MANY_TOKENS = 3, MANY_ROWS = 2 };
+#else
 enum { MANY_TOKENS = 12, MANY_ROWS = 8 }; /* from which on it is faster */
+#endif
+#ifndef KERNELS_MANY /* of a type's tiles, where a tier takes those of another */
+#define KERNELS_MANY(f) (f)->many
+#endif
 
 /* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. unpack: for
  * tiles that types share. */
@@ -479,8 +403,8 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, int n_
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
-    if (f->many && n_tokens >= MANY_TOKENS && n_rows >= MANY_ROWS) {
-        f->many(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols);
+    if (f->many && n_tokens >= MANY_TOKENS && (n_tokens != 4 || !f->t44) && n_rows >= MANY_ROWS) {
+        KERNELS_MANY(f)(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols, f);
         return;
     }
     for (int k = 0; k < tiles && k <= lead.rows; k++) {
@@ -556,17 +480,17 @@ OUTER void drive_rows_at(float *out, size_t out_stride, const void *const *rows,
 /* rows_NAME and rows_at_NAME, and what follows tiles in struct row_tiles. */
 #define ROWS_OF(name, type, tiles, ...)                                                             \
     static const struct row_tiles row_tiles_##name = { type, TILES_OF(tiles), __VA_ARGS__ };       \
+    ROWS_BY(name, row_tiles_##name)
+#define ROWS_BY(name, table)                                                                        \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \
-        drive_rows(out, out_stride, rows, row_stride, n_rows, x, x_stride, n_tokens, n_cols,       \
-                   &row_tiles_##name);                                                             \
+        drive_rows(out, out_stride, rows, row_stride, n_rows, x, x_stride, n_tokens, n_cols, &table); \
     }                                                                                              \
     static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, \
                                const void *x, size_t x_stride, int n_tokens, int n_cols)           \
     {                                                                                              \
-        drive_rows_at(out, out_stride, rows, n_rows, x, x_stride, n_tokens, n_cols,                \
-                      &row_tiles_##name);                                                          \
+        drive_rows_at(out, out_stride, rows, n_rows, x, x_stride, n_tokens, n_cols, &table);         \
     }
 #define ROWS(name, type, TILE, strip_fn) \
     TILES(name, TILE)                    \

@@ -225,24 +225,28 @@ INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int 
 
 /* ---- products with int8 ---- */
 
-INLINE void k_step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R, int T,
-                      struct k_ops ops)
+/* A step of R rows and T tokens, acc[r * T + t]; rest: copies of the rows instead. */
+INLINE void k_step_q8(VF *acc, const struct tile *a, const uint8_t *rest, size_t rest_bytes, size_t o, const uint8_t *x, int R,
+                      int T, struct k_ops ops)
 {
     const int n = ops.groups * 128 / ops.sub;
     struct f16x sums[TILE_T];
-    for (int t = 0; t < T && ops.has_min; t++)
-        sums[t] = k_sums(x + (size_t)t * a->x_stride, ops.groups, ops.sub);
+    UNROLL
+    for (int t = 0; t < T; t++)
+        if (ops.has_min)
+            sums[t] = k_sums(x + (size_t)t * a->x_stride, ops.groups, ops.sub);
     ROLLED /* a row's step fills the registers: code of one row is enough */
     for (int r = 0; r < R; r++) {
+        const uint8_t *p = rest ? rest + (size_t)r * rest_bytes : a->row[r] + o;
         struct k_scales k;
         VF s[TILE_T];
-        ops.scales(&k, a->row[r] + o, nb);
+        ops.scales(&k, p, 4);
         UNROLL
         for (int t = 0; t < T; t++)
-            s[t] = ops.has_min ? k_add_mins(acc[r][t], &k.m, &sums[t], n) : acc[r][t];
+            s[t] = ops.has_min ? k_add_mins(acc[r * T + t], &k.m, &sums[t], n) : acc[r * T + t];
         UNROLL
         for (int g = 0; g < ops.groups; g++) {
-            const struct kg w = ops.group(a->row[r] + o, g, nb);
+            const struct kg w = ops.group(p, g, 4);
             UNROLL
             for (int t = 0; t < T; t++)
                 s[t] = k_dot(s[t], w, k.s, g, x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group), ops.sub,
@@ -250,44 +254,47 @@ INLINE void k_step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, co
         }
         UNROLL
         for (int t = 0; t < T; t++)
-            acc[r][t] = s[t];
+            acc[r * T + t] = s[t];
     }
 }
 
-INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
+INLINE void k_store_rows(const struct tile *a, const VF *acc, int T)
 {
-    VF acc[TILE_R][TILE_T];
-    const uint8_t *x = a->x;
-    size_t o = 0, done = 0;
-    tile_clear(acc, R, T);
-    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
-        ahead_step(&done, a, o + ops.bytes, R);
-        k_step_q8(a, acc, o, x, 4, R, T, ops);
+    for (int r = 0; r < a->live; r++) {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = vf_sum(acc[r * T + t]);
     }
-    if (ops.groups == 1 && o < a->row_bytes)
-        k_step_q8(a, acc, o, x, (int)((a->row_bytes - o) / (ops.bytes / 4)), R, T, ops);
-    tile_store(a, acc, R, T);
 }
 
-/* As strip_q8. */
-INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
+/* Rows of T tokens; n as k_one_q8's of tiers with KERNELS_BLOCK_SUMS. Of a row's last step what is missing is zero. */
+INLINE void k_few_q8(const struct tile *a, int n, int T, struct k_ops ops)
 {
-    const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const size_t total = (size_t)(n ? n : 1) * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const int R = a->live == 1 ? 1 : TILE_R;
     struct tile to = *a;
     size_t done = 0;
     for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
-        VF acc[TILE_R][TILE_T];
+        VF acc[TILE_R * TILE_T];
+        uint8_t rest[TILE_R][4 * sizeof(struct quant_q8_0)];
         const uint8_t *x = a->x;
         const size_t end = at + a->row_bytes;
-        size_t o = at;
-        tile_clear(acc, TILE_R, 1);
-        for (; o + ops.bytes <= end; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
-            strip_ask(&to, &done, ask, o + ops.bytes);
-            k_step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
+        UNROLL
+        for (int i = 0; i < TILE_R * T; i++)
+            acc[i] = vf_zero();
+        for (size_t o = at; o < end; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
+            if (n)
+                strip_ask(&to, &done, ask, o + ops.bytes);
+            else
+                ahead_step(&done, a, o + ops.bytes, TILE_R);
+            const int whole = ops.groups == 2 || o + ops.bytes <= end;
+            for (int r = 0; r < R && !whole; r++) {
+                memset(rest[r], 0, sizeof rest[r]);
+                memcpy(rest[r], a->row[r] + o, end - o);
+            }
+            k_step_q8(acc, a, whole ? NULL : &rest[0][0], sizeof rest[0], o, x, R, T, ops);
         }
-        if (ops.groups == 1 && o < end)
-            k_step_q8(&to, acc, o, x, (int)((end - o) / (ops.bytes / 4)), TILE_R, 1, ops);
-        tile_store(&to, acc, TILE_R, 1);
+        k_store_rows(&to, acc, T);
     }
 }
 #endif
@@ -300,21 +307,25 @@ struct bytes {
     uint8_t u[STEP];
 };
 
+#ifndef K_SIGNED /* a tier's bytes are without their offset */
+#define K_SIGNED              0
+#define k_signed(group, over) group
+#endif
 /* struct bytes of a step, all of it. */
 INLINE void k_unpack_step(struct bytes *to, int at, const uint8_t *p, struct k_ops ops)
 {
     struct k_scales k;
-    const VF offset = vf_set1(ops.offset >= K_TABLE ? 0 : (float)-ops.offset);
+    const VF offset = vf_set1(K_SIGNED || ops.offset >= K_TABLE ? 0 : (float)-ops.offset);
     const int n = 128 * ops.groups / ops.sub; /* scales */
     ops.scales(&k, p, 4);
     UNROLL
     for (int v = 0; v < (n + VN - 1) / VN; v++) { /* those beyond n are zero, and come in their turn */
         vf_store(to->s + at / ops.sub + v * VN, k.s.v[v]);
-        vf_store(to->m + at / ops.sub + v * VN, ops.has_min ? k.m.v[v] : vf_mul(k.s.v[v], offset));
+        vf_store(to->m + at / ops.sub + v * VN, ops.has_min ? k.m.v[v] : K_SIGNED ? offset : vf_mul(k.s.v[v], offset));
     }
     UNROLL
     for (int g = 0; g < ops.groups; g++)
-        kg_store(to->u + at + 128 * g, ops.group(p, g, 4));
+        kg_store(to->u + at + 128 * g, K_SIGNED ? k_signed(ops.group(p, g, 4), ops.offset) : ops.group(p, g, 4));
 }
 
 /* struct unpack. What is missing of a row's last step is zero. */
@@ -323,13 +334,19 @@ INLINE void k_unpack(struct bytes *to, const uint8_t *const *row, size_t o, int 
     const int step = 128 * ops.groups;
     for (int r = 0; r < R; r++) {
         const uint8_t *p = row[r] + o;
+        if (ops.groups == 2 || n == STEP) {
+            ROLLED
+            for (int g = 0; g < 2; g += ops.groups, p += ops.bytes)
+                k_unpack_step(to + r, 128 * g, p, ops);
+            continue;
+        }
         for (int i = 0; i < n; i += step, p += ops.bytes) {
             uint8_t rest[4 * sizeof(struct quant_q8_0)];
-            if (ops.groups == 1 && n - i < step) {
+            if (n - i < step) {
                 memset(rest, 0, sizeof rest);
                 memcpy(rest, p, ops.bytes / 4 * (size_t)((n - i) / 32));
             }
-            k_unpack_step(to + r, i, ops.groups == 1 && n - i < step ? rest : p, ops);
+            k_unpack_step(to + r, i, n - i < step ? rest : p, ops);
         }
     }
 }
@@ -502,6 +519,7 @@ INLINE void k_scales_iq4_xs(struct k_scales *k, const uint8_t *p, int nb)
     k->s = k_bytes(k_less_32(lo | hi << 4), 0, k_half(p));
 }
 
+#ifndef KERNELS_HALVES
 /* An F16 at `at` of each of nb blocks; 0 for the others. */
 INLINE struct f16x k_halves(const uint8_t *p, size_t block, size_t at, int nb)
 {
@@ -511,27 +529,28 @@ INLINE struct f16x k_halves(const uint8_t *p, size_t block, size_t at, int nb)
         f[b] = b < nb ? k_half(p + (size_t)b * block + at) : 0;
     return k_four(f);
 }
+#define KERNELS_HALVES k_halves
+#endif
 
 #define K_SCALES_D(type)                                                   \
     INLINE void k_scales_##type(struct k_scales *k, const uint8_t *p, int nb) \
     {                                                                      \
-        k->s = k_halves(p, sizeof(struct quant_##type), 0, nb);            \
+        k->s = KERNELS_HALVES(p, sizeof(struct quant_##type), 0, nb);            \
     }
 #define K_SCALES_DM(type)                                                  \
     INLINE void k_scales_##type(struct k_scales *k, const uint8_t *p, int nb) \
     {                                                                      \
-        k->s = k_halves(p, sizeof(struct quant_##type), 0, nb);            \
-        k->m = k_halves(p, sizeof(struct quant_##type), 2, nb);            \
+        k->s = KERNELS_HALVES(p, sizeof(struct quant_##type), 0, nb);            \
+        k->m = KERNELS_HALVES(p, sizeof(struct quant_##type), 2, nb);            \
     }
 K_SCALES_DM(q4_1)
 K_SCALES_D(q5_0)
 K_SCALES_DM(q5_1)
 K_SCALES_D(iq4_nl)
-#ifdef KERNELS_BLOCK_SUMS
 K_SCALES_D(q4_0)
 K_SCALES_D(q8_0)
-#endif
 
+#ifndef KERNELS_POWERS
 INLINE void k_scales_mxfp4(struct k_scales *k, const uint8_t *p, int nb)
 {
     float f[4];
@@ -542,6 +561,7 @@ INLINE void k_scales_mxfp4(struct k_scales *k, const uint8_t *p, int nb)
     }
     k->s = k_four(f);
 }
+#endif
 
 /* ---- types of nibbles ---- */
 
@@ -586,38 +606,66 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 #define K_TURNED(type) NULL
 #endif
 
-#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, 2, NULL, NULL, K_TWO(q2_k) })
-#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, 3, NULL, NULL, K_TWO(q3_k) })
-#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1,  \
+/* What a type's bytes are too large by in products with int8, and whether it has minima. */
+enum {
+    K_OFFSET_Q2_K = 0, K_MINS_Q2_K = 1, K_OFFSET_Q3_K = 4, K_MINS_Q3_K = 0,
+    K_OFFSET_Q4_K = 0, K_MINS_Q4_K = 1, K_OFFSET_Q5_K = 0, K_MINS_Q5_K = 1,
+    K_OFFSET_Q6_K = 32, K_MINS_Q6_K = 0, K_OFFSET_IQ4_XS = K_TABLE, K_MINS_IQ4_XS = 0,
+    K_OFFSET_Q4_1 = 0, K_MINS_Q4_1 = 1, K_OFFSET_Q5_0 = 16, K_MINS_Q5_0 = 0,
+    K_OFFSET_Q5_1 = 0, K_MINS_Q5_1 = 1, K_OFFSET_IQ4_NL = K_TABLE, K_MINS_IQ4_NL = 0,
+    K_OFFSET_MXFP4 = K_SMALL, K_MINS_MXFP4 = 0, K_OFFSET_Q4_0 = 8, K_MINS_Q4_0 = 0,
+    K_OFFSET_Q8_0 = K_TABLE, K_MINS_Q8_0 = 0
+};
+
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, K_OFFSET_Q2_K, K_MINS_Q2_K, 2, \
+                                   NULL, NULL, K_TWO(q2_k) })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, K_OFFSET_Q3_K, K_MINS_Q3_K, 3, \
+                                   NULL, NULL, K_TWO(q3_k) })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, K_OFFSET_Q4_K, K_MINS_Q4_K,  \
                                    4, K_SCALES4_K4, K_TURNED(q4_k), K_TWO(q4_k) })
-#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1,  \
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, K_OFFSET_Q5_K, K_MINS_Q5_K,  \
                                    5, K_SCALES4_K4, K_TURNED(q5_k), K_TWO(q5_k) })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32,  \
-                                   0, 6, K_SCALES4_Q6_K, K_TURNED(q6_k), K_TWO(q6_k) })
-#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, 8, \
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, K_OFFSET_Q6_K, K_MINS_Q6_K, 6, \
+                                   K_SCALES4_Q6_K, K_TURNED(q6_k), K_TWO(q6_k) })
+#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_OFFSET_IQ4_XS, K_MINS_IQ4_XS, 8, \
                                    NULL, K_TURNED(iq4_xs), K_TWO(iq4_xs) })
-#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, 4, \
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, K_OFFSET_Q4_1, K_MINS_Q4_1, 4, \
                                    K_SCALES4(q4_1), K_TURNED(q4_1), K_TWO(q4_1) })
-#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, 5, \
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, K_OFFSET_Q5_0, K_MINS_Q5_0, 5, \
                                    K_SCALES4(q5_0), NULL, K_TWO(q5_0) })
-#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, 5, \
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, K_OFFSET_Q5_1, K_MINS_Q5_1, 5, \
                                    K_SCALES4(q5_1), NULL, K_TWO(q5_1) })
-#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, 8, \
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_OFFSET_IQ4_NL, \
+                                   K_MINS_IQ4_NL, 8, \
                                    K_SCALES4(iq4_nl), K_TURNED(iq4_nl), K_TWO(iq4_nl) })
-#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_SMALL, 0, 5, \
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_OFFSET_MXFP4, K_MINS_MXFP4, 5, \
                                    K_SCALES4(mxfp4), K_TURNED(mxfp4), K_TWO(mxfp4) })
 
-#ifdef KERNELS_BLOCK_SUMS
-#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32,    \
-                                   8, 0, 4, k_scales4_q4_0, K_TURNED(q4_0), K_TWO(q4_0) })
-#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, 8, \
-                                   k_scales4_q8_0, K_TURNED(q8_0), K_TWO(q8_0) })
+#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, K_OFFSET_Q4_0, K_MINS_Q4_0, 4, \
+                                   K_SCALES4(q4_0), K_TURNED(q4_0), K_TWO(q4_0) })
+#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_OFFSET_Q8_0, K_MINS_Q8_0, 8, \
+                                   K_SCALES4(q8_0), K_TURNED(q8_0), K_TWO(q8_0) })
 #define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
-#else
-#define KERNELS_Q8_TYPES(X) KERNELS_BLOCK_TYPES(X)
-#endif
 
 #ifndef KERNELS_OPS_ONLY /* a tier that has loops of its own */
+#ifndef KERNELS_PANELS
+#define UNPACK          static
+#define UNPACK_OF(name) unpack_of_##name
+#endif
+#ifndef KERNELS_Q8_ONLY
+/* Of STEP columns: blocks have 32 of them, or all. */
+#define K_BYTES(type) (sizeof(struct quant_##type) * (sizeof(struct quant_##type) > sizeof(struct quant_q8_0) ? 1 : STEP / 32))
+#define K_SHIFT(type) /* a scale for sixteen columns: Q2_K, Q3_K, Q6_K */                                            \
+    (sizeof(struct quant_##type) == sizeof(struct quant_q2_k) || sizeof(struct quant_##type) == sizeof(struct quant_q3_k) || \
+     sizeof(struct quant_##type) == sizeof(struct quant_q6_k) ? 0 : 1)
+#define K_FIRST(name, TYPE) (K_MINS_##TYPE ? (K_BYTES(name) > sizeof(struct quant_##name) ? 1 : K_SHIFT(name) ? 2 : 4) : 0)
+#define K_UNPACK(name, TYPE)                                                                                        \
+    static void unpack_##name(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R)                  \
+    {                                                                                                               \
+        k_unpack(to, row, o, n, R, K_OPS_##TYPE);                                                                   \
+    }                                                                                                               \
+    UNPACK const struct unpack UNPACK_OF(name) = { unpack_##name, K_BYTES(name), K_SHIFT(name), K_FIRST(name, TYPE) };
+#endif
 #define K_SET_Q8(name, TYPE)                                         \
     k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
@@ -643,19 +691,30 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = one_##name, .many = many_##name)
 #else
 #define K_TILES_Q8(name, TYPE)                                                                                           \
-    INLINE void tile_##name##_q8(const struct tile *a, int R, int T)                                                     \
+    static __attribute__((noinline)) void one_##name(const struct tile *a, int n)                                        \
     {                                                                                                                    \
-        k_tile_q8(a, R, T, K_OPS_##TYPE);                                                                                \
+        k_few_q8(a, n, 1, K_OPS_##TYPE);                                                                                 \
     }                                                                                                                    \
-    static void strip_##name##_q8(const struct tile *a, int n)                                                           \
+    static void tile_##name(const struct tile *a)                                                                        \
     {                                                                                                                    \
-        k_strip_q8(a, n, K_OPS_##TYPE);                                                                                  \
+        one_##name(a, 0);                                                                                                \
     }                                                                                                                    \
-    TILES(name##_q8, tile_##name##_q8)                                                                                   \
-    ROWS_OF(name##_q8, QUANT_##TYPE, name##_q8, .strip = strip_##name##_q8)
+    static void two_##name(const struct tile *a)                                                                         \
+    {                                                                                                                    \
+        k_few_q8(a, 0, 2, K_OPS_##TYPE);                                                                                 \
+    }                                                                                                                    \
+    static void four_##name(const struct tile *a)                                                                        \
+    {                                                                                                                    \
+        k_few_q8(a, 0, 4, K_OPS_##TYPE);                                                                                 \
+    }                                                                                                                    \
+    PANEL_TILES(name, TYPE, .t11 = tile_##name, .t41 = tile_##name, .t42 = two_##name, .strip = one_##name,              \
+                .t44 = PANEL_FOURS >> QUANT_##TYPE & 1 ? four_##name : NULL)
 #endif
 #ifdef KERNELS_BLOCK_SUMS
 KERNELS_Q8_TYPES(K_GEMM)
+#endif
+#ifdef KERNELS_PANELS
+#include "common/kernels/kernels_neon_panel_impl.h"
 #endif
 KERNELS_Q8_TYPES(K_TILES_Q8)
 #include "common/kernels/kernels_read_impl.h"
@@ -671,23 +730,16 @@ static void fill_k_q8(struct kernels *k)
     k->rows[KERNELS_ACT_F32][QUANT_##TYPE] = rows_##name##_f32;       \
     k->rows_at[KERNELS_ACT_F32][QUANT_##TYPE] = rows_at_##name##_f32; \
     k->axpy[QUANT_##TYPE] = axpy_##name;
-/* Of STEP columns: blocks have 32 of them, or all. */
-#define K_BYTES(type) (sizeof(struct quant_##type) * (sizeof(struct quant_##type) > sizeof(struct quant_q8_0) ? 1 : STEP / 32))
-#define K_SHIFT(type) /* a scale for sixteen columns: Q2_K, Q3_K, Q6_K */                                            \
-    (sizeof(struct quant_##type) == sizeof(struct quant_q2_k) || sizeof(struct quant_##type) == sizeof(struct quant_q3_k) || \
-     sizeof(struct quant_##type) == sizeof(struct quant_q6_k) ? 0 : 1)
-#define K_UNPACK(name, TYPE)                                                                                        \
-    static void unpack_##name(struct bytes *to, const uint8_t *const *row, size_t o, int n, int R)                  \
-    {                                                                                                               \
-        k_unpack(to, row, o, n, R, K_OPS_##TYPE);                                                                   \
-    }                                                                                                               \
-    static const struct unpack unpack_of_##name = { unpack_##name, K_BYTES(name), K_SHIFT(name) };
 #define K_F32(name, TYPE)                                                                                           \
-    ROWS_OF(name##_f32, QUANT_##TYPE, f32, .strip = k_strip_f32, .unpack = &unpack_of_##name)                       \
-    AXPY_OF(name, QUANT_##TYPE, bytes, 4, &unpack_of_##name)
+    ROWS_OF(name##_f32, QUANT_##TYPE, f32, .strip = k_strip_f32, .unpack = &UNPACK_OF(name))                       \
+    AXPY_OF(name, QUANT_##TYPE, bytes, 4, &UNPACK_OF(name))
 TILES(f32, k_tile_f32)
 AXPY_ALL(bytes, k_axpy_tile)
+#ifdef KERNELS_PANELS
+KERNELS_Q8_TYPES(K_UNPACK)
+#else
 KERNELS_BLOCK_TYPES(K_UNPACK)
+#endif
 KERNELS_BLOCK_TYPES(K_F32)
 KERNELS_READ_TYPES(K_F32)
 

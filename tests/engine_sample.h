@@ -20,7 +20,10 @@
 #include <float.h>
 #include <string.h>
 
-enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = 4, ES_KV = 2, ES_DIM = 16, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24,
+#ifndef ES_DIM /* of a head; a test of a KV cache in blocks wants 32 */
+#define ES_DIM 16
+#endif
+enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = ES_D / ES_DIM, ES_KV = ES_HEADS / 2, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24,
        ES_RANK = 256 }; /* of predictors, at most; the naive pass takes up to ES_D */
 
 struct engine_sample {

@@ -4,6 +4,7 @@
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
 #include "runtime/session/session.h"
+#define ES_DIM 32
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 

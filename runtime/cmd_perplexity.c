@@ -21,9 +21,9 @@ static const struct opt_usage usage = {
     "Perplexity of a text, or of a file of 16-bit little-endian token ids. The tokens are cut into windows of "
     "--ctx, each with an empty KV cache; an incomplete window at the end is dropped. Protocol full scores positions "
     "1 to ctx-1 of each window; half replaces the first id by the model's beginning-of-text token and scores the "
-    "second half, positions ctx/2+1 to ctx-1, as llama.cpp does. --against exact runs the same text in predicted and in "
-    "exact mode side by side and says how far the distributions of the next token are apart: Kullback-Leibler "
-    "divergence of predicted from exact, how often both have the same likeliest token, both perplexities.",
+    "second half, positions ctx/2+1 to ctx-1, as llama.cpp does. --against exact runs the same text in predicted mode, or by a plan "
+    "that leaves cold neurons out, and exactly, side by side, and says how far the distributions of the next token are apart: "
+    "Kullback-Leibler divergence from exact, how often both have the same likeliest token, both perplexities.",
     "  thermo-run perplexity --model m.thermo --plan p.json --file wiki.txt\n"
     "  thermo-run perplexity --model m.thermo --plan p.json --ids heldout.bin --ctx 256 --protocol full --json\n"
     "  thermo-run perplexity --model m.thermo --plan p.json --mode predicted --recall 0.99 --file wiki.txt --against exact\n",
@@ -64,7 +64,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "windows", .type = OPT_INT, .dest = &a->max_windows, .arg = "N", .min = 1, .max = 1e9,
           .help = "Only the first N windows.", .def = "all" },
         { .name = "against", .type = OPT_CHOICE, .dest = &a->against, .arg = "MODE", .choices = againsts,
-          .help = "Compare predicted mode with this one: exact." },
+          .help = "Compare predicted mode, or a plan that leaves cold neurons out, with this one: exact." },
         { .name = "store", .type = OPT_STRING, .dest = &a->store, .arg = "PLAN", .file = OPT_WRITE,
           .help = "With --against exact: write the plan with divergence, perplexity and agreement in it, and the text's hash, for "
                   "'thermo-plan check' to hold against its max_kl." },
